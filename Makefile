@@ -1,0 +1,53 @@
+# The front door: `make help` says what there is. The work is done by CMake (CMakePresets.json) and tools/.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+.PHONY: help setup build demo test test-debug test-asan test-tsan bench lint format clean
+
+JOBS ?= $(shell nproc)
+sources = git ls-files -z '*.h' '*.cpp'
+
+help:  ## say what each target does
+	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / { printf "  make %-30s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup:  ## install what the build needs, if anything is missing
+	@tools/setup
+
+build: build/build.ninja  ## build the program: build/trireme
+	cmake --build --preset release --target trireme_cli
+
+demo: build  ## build, then show what Trireme does
+	tools/demo
+
+test: build/build.ninja  ## build everything and run all tests
+	cmake --build --preset release
+	ctest --preset release --parallel $(JOBS)
+
+test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unoptimised or under sanitizers
+	cmake --build --preset $*
+	ctest --preset $* --parallel $(JOBS)
+
+bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
+	cmake --build --preset release --target trireme_bench
+	build/bench/trireme_bench $(if $(ONLY),--only '$(ONLY)')
+
+lint: build/build.ninja  ## check format, clang-tidy's findings and the order of the layers
+	@tools/setup lint
+	$(sources) | xargs -0 -r clang-format --dry-run -Werror
+	git ls-files -z '*.cpp' | xargs -0 -r -n 1 -P $(JOBS) clang-tidy -p build --quiet 2>&1 \
+	  | sed '/^[0-9]* warnings* generated\.$$/d'
+	tools/check-layers
+
+format:  ## format all sources
+	@tools/setup lint
+	$(sources) | xargs -0 -r clang-format -i
+
+clean:  ## remove everything that was built
+	rm -rf build build-debug build-asan build-tsan demo
+
+# Configured once; after that the build itself notices changes to CMake's files.
+build/build.ninja: CMakePresets.json | setup
+	cmake --preset release
+
+build-%/build.ninja: CMakePresets.json | setup
+	cmake --preset $*
