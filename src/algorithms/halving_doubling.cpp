@@ -1,0 +1,24 @@
+// Halving and doubling: reduce-scatter by halving the buffer with ever nearer peers, allgather by doubling it back.
+//   rounds  2 ceil(lg P), any P >= 1
+//   sent    2(P-1)/P of the buffer by every rank
+//   result  the same bits on every rank
+// A power of two: Rabenseifner, ICCS 2004. Others: the same halving round a circle, where the rank at half the distance
+// rounded up takes over, so that no rank sits out and nothing is sent twice; Traff, arXiv:2410.14234, 2024.
+#include "algorithms/algorithms.h"
+#include "algorithms/parts.h"
+
+namespace trireme {
+
+Program halving_doubling(int rank, int ranks) {
+  if (is_power_of_two(ranks)) {
+    std::vector<int> peers;
+    for (int bit = ranks / 2; bit > 0; bit /= 2) peers.push_back(rank ^ bit);
+    return halve_and_double(rank, peers);
+  }
+  Program program{.blocks = ranks};
+  circulant_reduce_scatter(program, rank, ranks);
+  circulant_allgather(program, rank, ranks);
+  return program;
+}
+
+}  // namespace trireme
