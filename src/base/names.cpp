@@ -30,6 +30,8 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
   std::string best;
   std::size_t fewest = name.size() / 2 + 1;
   for (const std::string& candidate : candidates) {
+    // Too far off whatever its letters, and the table of a very long name would be huge.
+    if (name.size() > candidate.size() + fewest) continue;
     // What a name begins with is the likeliest thing to be remembered of it.
     const bool begins = name.size() >= 3 && candidate.starts_with(name);
     const std::size_t distance = begins ? 1 : edits(name, candidate);

@@ -65,6 +65,8 @@ double parse_rate(std::string_view text) {
   if (size == 0) throw UsageError(fmt::format("'{}' is not a rate: write it like 10Gbit, 500Mbit/s or 8GB/s", text));
   const double rate = quantity.number * factor * size;
   if (!(rate > 0)) throw UsageError(fmt::format("a rate of '{}' moves nothing: it must be more than 0", text));
+  constexpr double kMost = 1e15;
+  if (rate > kMost) throw UsageError(fmt::format("a rate of '{}' is beyond reason: at most 1000 TB/s", text));
   return rate;
 }
 
@@ -89,8 +91,9 @@ Seconds parse_time(std::string_view text) {
 
 std::string format_bytes(double bytes) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr double kRoundsTo1024 = 1023.9995;
   std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+  while (bytes >= kRoundsTo1024 && unit + 1 < kUnits.size()) {
     bytes /= 1024;
     ++unit;
   }
@@ -101,10 +104,11 @@ std::string format_bytes(double bytes) {
 }
 
 std::string format_time(Seconds time) {
+  constexpr double kRoundsToOne = 0.99995;
   const double seconds = time.count();
-  if (seconds >= 1) return fmt::format("{:.4g} s", seconds);
-  if (seconds >= 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
-  if (seconds >= 1e-6 || seconds == 0) return fmt::format("{:.4g} us", seconds * 1e6);
+  if (seconds >= kRoundsToOne) return fmt::format("{:.4g} s", seconds);
+  if (seconds >= kRoundsToOne * 1e-3) return fmt::format("{:.4g} ms", seconds * 1e3);
+  if (seconds >= kRoundsToOne * 1e-6 || seconds == 0) return fmt::format("{:.4g} us", seconds * 1e6);
   return fmt::format("{:.4g} ns", seconds * 1e9);
 }
 
