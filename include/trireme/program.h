@@ -96,7 +96,7 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// The text form; parse_schedule() gives the same schedule back.
+/// The text form; parse_schedule() gives the same schedule back, but for an algorithm's name that is not one word.
 std::string to_text(const Schedule& schedule);
 
 /// The text form of one rank's program, as it stands inside that of the schedule.

@@ -15,9 +15,11 @@
 // '#' starts a comment; blank lines and indentation are free. Every rank has its section, in any order.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <iterator>
+#include <set>
 
 #include "trireme/error.h"
 #include "trireme/program.h"
@@ -28,6 +30,13 @@ namespace {
 // A schedule from a file is bounded, so that a slip of the finger does not ask for all memory.
 constexpr int kMostBlocks = 1 << 24;
 constexpr int kMostRanksInText = 1 << 20;
+
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
+// What a reader takes for one word.
+bool is_word(std::string_view text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) { return c == '#' || is_space(c); });
+}
 
 void append_program(std::string& text, const Program& program, int rank) {
   auto out = std::back_inserter(text);
@@ -54,7 +63,10 @@ class Reader {
       } else {
         read_header(word);
       }
-      if (!at_end()) fail("the end of the line");
+      if (!at_end()) {
+        token_ = at_;
+        fail("the end of the line");
+      }
     }
     return finish();
   }
@@ -72,7 +84,7 @@ class Reader {
   }
 
   void skip_spaces() {
-    while (at_ < line_.size() && std::isspace(static_cast<unsigned char>(line_[at_])) != 0) ++at_;
+    while (at_ < line_.size() && is_space(line_[at_])) ++at_;
   }
 
   bool at_end() {
@@ -83,7 +95,7 @@ class Reader {
   std::string_view take_word() {
     skip_spaces();
     token_ = at_;
-    while (at_ < line_.size() && std::isspace(static_cast<unsigned char>(line_[at_])) == 0) ++at_;
+    while (at_ < line_.size() && !is_space(line_[at_])) ++at_;
     return line_.substr(token_, at_ - token_);
   }
 
@@ -102,7 +114,7 @@ class Reader {
 
   [[noreturn]] void fail(std::string_view expected) const {
     std::size_t end = token_;
-    while (end < line_.size() && std::isspace(static_cast<unsigned char>(line_[end])) == 0) ++end;
+    while (end < line_.size() && !is_space(line_[end])) ++end;
     const std::string_view found = line_.substr(std::min(token_, line_.size()), end - token_);
     throw UsageError(fmt::format("{}:{}:{}: expected {}, found {}", source_, line_number_, token_ + 1, expected,
                                  found.empty() ? "the end of the line" : fmt::format("'{}'", found)));
@@ -114,6 +126,7 @@ class Reader {
 
   void read_header(std::string_view word) {
     if (rank_ >= 0) fail("send, receive, add or rank");
+    if (!headers_.insert(word).second) fail_whole(fmt::format("there is a line '{}' already", word));
     if (word == "algorithm") {
       schedule_.algorithm = take_word();
       if (schedule_.algorithm.empty()) fail("the algorithm's name");
@@ -170,6 +183,7 @@ class Reader {
 
   Schedule finish() {
     token_ = 0;
+    line_number_ = std::max(line_number_, 1);
     if (schedule_.programs.empty()) fail_whole("the file ends before the first 'rank' section");
     for (int rank = 0; rank < ranks_; ++rank) {
       if (!seen_[rank]) fail_whole(fmt::format("rank {} has no section", rank));
@@ -190,7 +204,8 @@ class Reader {
   int ranks_ = 0;
   int blocks_ = 0;
   int rank_ = -1;
-  std::vector<bool> seen_;
+  std::set<std::string_view> headers_;  // read already
+  std::vector<bool> seen_;              // sections read already
   Schedule schedule_;
 };
 
@@ -203,9 +218,12 @@ std::string to_text(const Program& program, int rank) {
 }
 
 std::string to_text(const Schedule& schedule) {
-  std::string text = fmt::format("algorithm {}\ncollective {}\nranks {}\nblocks {}\n", schedule.algorithm,
-                                 to_string(schedule.collective), schedule.ranks(), schedule.blocks());
+  std::string text;
   auto out = std::back_inserter(text);
+  // A name that is no word, such as a path with spaces, is left out: the reader takes its source's name instead.
+  if (is_word(schedule.algorithm)) fmt::format_to(out, "algorithm {}\n", schedule.algorithm);
+  fmt::format_to(out, "collective {}\nranks {}\nblocks {}\n", to_string(schedule.collective), schedule.ranks(),
+                 schedule.blocks());
   if (schedule.root != 0) fmt::format_to(out, "root {}\n", schedule.root);
   if (schedule.servers != 0) fmt::format_to(out, "servers {}\n", schedule.servers);
   for (int rank = 0; rank < schedule.ranks(); ++rank) {
