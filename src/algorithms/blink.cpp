@@ -9,14 +9,9 @@
 namespace trireme {
 
 Program blink(int rank, int ranks, const TreePacking* packing, int segments) {
+  // With nothing to tell links apart the best trees are one star a rank: the butterfly.
+  if (packing == nullptr) return butterfly(rank, ranks);
   std::vector<TreePlace> places;
-  if (packing == nullptr) {
-    for (int root = 0; root < ranks; ++root) {
-      places.push_back(star_place(rank, ranks, root));
-      places.back().first = root * segments;
-    }
-    return allreduce_on_trees(places, ranks * segments, segments);
-  }
   int first = 0;
   for (const PackedTree& packed : packing->trees) {
     TreePlace place{.parent = packed.parent[rank],

@@ -8,9 +8,9 @@
 namespace trireme {
 namespace {
 
-// A message's beat is the same at both of its ends, and every rank takes its steps by beat, then by tree. So a pair of
-// ranks that are neighbours in several trees agrees on the order of its messages. Segment i comes up from depth d in
-// beat i + height - d, and comes down to depth d in beat i + height + d.
+// A message's beat is the same at both of its ends, and every rank takes its steps by beat, then up before down, then by
+// tree. So two ranks that are neighbours in several trees agree on the order of their messages. Segment i comes up from
+// depth d in beat i + height - d, and comes down to depth d in beat i + height + d.
 class Beats {
  public:
   Beats(std::span<const TreePlace> trees, int blocks, int segments)
@@ -21,11 +21,16 @@ class Beats {
     for (const TreePlace& place : trees_) last = std::max(last, 2 * place.height + segments_);
     for (int beat = 0; beat < last; ++beat) {
       for (const TreePlace& place : trees_) {
-        const int height = place.height;
-        if (up) to_parent(place, beat - height + place.depth);
-        if (down) to_children(place, beat - height - place.depth - 1);
-        if (up) from_children(place, beat - height + place.depth + 1);
-        if (down) from_parent(place, beat - height - place.depth);
+        if (up) to_parent(place, beat - place.height + place.depth);
+      }
+      for (const TreePlace& place : trees_) {
+        if (down) to_children(place, beat - place.height - place.depth - 1);
+      }
+      for (const TreePlace& place : trees_) {
+        if (up) from_children(place, beat - place.height + place.depth + 1);
+      }
+      for (const TreePlace& place : trees_) {
+        if (down) from_parent(place, beat - place.height - place.depth);
       }
     }
     return std::move(program_);

@@ -1,0 +1,82 @@
+#include "trireme/simulate.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "simulate/engine.h"
+#include "trireme/error.h"
+
+namespace trireme {
+namespace {
+
+// About five minutes of work; one more rank count up, a direct algorithm would take all memory or all day.
+constexpr std::uint64_t kMostSteps = 2'000'000'000;
+
+void check_size(std::uint64_t steps) {
+  if (steps > kMostSteps) {
+    throw UsageError(fmt::format("about {} steps are beyond reason for a simulation: at most {}", steps, kMostSteps));
+  }
+}
+
+// Runs with the given words of lookahead; if that is too short for the programs, with more.
+template <int kWords, int... kMore>
+Simulated run(const ProgramOf& program_of, int ranks, const Network& network, const SimulateOptions& options) {
+  if constexpr (sizeof...(kMore) > 0) {
+    if (options.window > Engine<kWords>::kWindow) return run<kMore...>(program_of, ranks, network, options);
+  }
+  if (options.deliveries != nullptr) options.deliveries->clear();
+  const Program middle = program_of(ranks / 2);
+  check_size(middle.steps.size() * ranks);
+  Engine<kWords> engine(network, options, middle.blocks);
+  std::uint64_t steps = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Program program = program_of(rank);
+    check_size(steps += program.steps.size());
+    engine.add_rank(program.steps);
+  }
+  switch (engine.run()) {
+    case Outcome::ended: return engine.result();
+    case Outcome::short_sighted:
+      if constexpr (sizeof...(kMore) > 0) return run<kMore...>(program_of, ranks, network, options);
+      [[fallthrough]];
+    case Outcome::stuck: break;
+  }
+  throw UsageError(fmt::format("the simulation is stuck: rank {} waits for ever; 'trireme verify' says why",
+                               engine.first_unfinished()));
+}
+
+}  // namespace
+
+Ticks to_ticks(Seconds time) { return Ticks(std::llround(time.count() * 1e12)); }
+
+Simulated simulate(const ProgramOf& program_of, int ranks, const Network& network, const SimulateOptions& options) {
+  if (network.ranks() < ranks) {
+    throw UsageError(fmt::format("the network has {} ranks, and the programs need {}", network.ranks(), ranks));
+  }
+  return run<1, 2, 4, 16, 64>(program_of, ranks, network, options);
+}
+
+Simulated simulate(const Schedule& schedule, const Network& network, const SimulateOptions& options) {
+  return simulate([&](int rank) { return schedule.programs[rank]; }, schedule.ranks(), network, options);
+}
+
+Simulated simulate(const Algorithm& algorithm, const Setting& setting, const Network& network,
+                   const SimulateOptions& options) {
+  check(algorithm, setting);
+  return simulate([&](int rank) { return algorithm.program(rank, setting); }, total_ranks(algorithm, setting), network,
+                  options);
+}
+
+Setting suited(const Algorithm& algorithm, Setting setting, const Network& network) {
+  if (setting.ranks_per_host == 0) setting.ranks_per_host = network.ranks_per_host();
+  const bool rows_fit = network.rows() > 0 && setting.ranks % network.rows() == 0;
+  if (setting.rows == 0 && rows_fit) setting.rows = network.rows();
+  if (algorithm.name == "blink" && !setting.trees) {
+    const std::optional<LinkGraph> links = network.links(setting.ranks);
+    if (links) setting.trees = std::make_shared<TreePacking>(pack_trees(*links));
+  }
+  return setting;
+}
+
+}  // namespace trireme
