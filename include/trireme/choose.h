@@ -21,10 +21,18 @@ struct Candidate {
   Simulated cost;
 };
 
+/// An algorithm that was not simulated, and why.
+struct LeftOut {
+  const Algorithm* algorithm;
+  std::string why;
+};
+
 struct Choice {
-  Candidate best;
-  std::vector<Candidate> others;  ///< each with its best segment count, the fastest first
-  std::string reason;             ///< one or two sentences for people
+  std::vector<Candidate> candidates;  ///< each with its best segment count, the fastest first
+  std::vector<LeftOut> left_out;
+  std::string reason;  ///< one or two sentences for people
+
+  const Candidate& best() const { return candidates.front(); }
 };
 
 /// What there is to choose for.
@@ -40,7 +48,7 @@ struct Situation {
 /// Simulates every algorithm that can run, with 1, 2, 4, ..., 128 segments where it has any. Progress as in simulate().
 Choice choose(const Situation& situation, const std::function<void(double)>& progress = {});
 
-/// One algorithm with its fastest segment count.
+/// One algorithm with its fastest segment count: the smallest within 1 % of the best.
 Candidate best_segments(const Algorithm& algorithm, const Situation& situation);
 
 /// What a library's fixed rules take for allreduce of float32.

@@ -32,9 +32,13 @@ class Engine {
   static constexpr int kWindow = 32 * kWords;
 
   Engine(const Network& network, const SimulateOptions& options, int blocks)
-      : network_(network), options_(options), block_bytes_(options.bytes / blocks),
-        longer_blocks_(static_cast<int>(options.bytes % blocks)), ticks_per_added_byte_(1e12 / options.reduce_rate),
-        way_free_(network.ways()), leaving_(network.ways()) {}
+      : network_(network),
+        options_(options),
+        block_bytes_(options.bytes / blocks),
+        longer_blocks_(static_cast<int>(options.bytes % blocks)),
+        ticks_per_added_byte_(1e12 / options.reduce_rate),
+        way_free_(network.ways()),
+        leaving_(network.ways()) {}
 
   void add_rank(const std::vector<Step>& steps) {
     ranks_.emplace_back(Tape(steps));
@@ -108,10 +112,10 @@ class Engine {
     Mask dependents[kWindow]{};        // slots that wait for this one
     Mask writes{};                     // slots with a receive or add
     std::uint8_t state[kWindow]{};
-    bool wakes = false;        // an event to look again is on its way
+    bool wakes = false;  // an event to look again is on its way
     bool tape_ended = false;
     std::uint32_t head = 0, tail = 0;
-    int early = 0;             // messages that came before the step that takes them
+    int early = 0;  // messages that came before the step that takes them
     Ticks adder_free{0};
     std::uint64_t sent = 0, taken = 0;
     Tape tape;
@@ -122,7 +126,7 @@ class Engine {
     int at;  // the place where its first byte is
     int delivery;
     std::int64_t bytes;
-    Ticks tail;  // when its last byte is there too
+    Ticks tail;           // when its last byte is there too
     int next;             // in the list of early messages of its channel
     std::uint32_t order;  // of its send in the sender's program
   };
@@ -242,7 +246,14 @@ class Engine {
     const int id = new_message();
     const std::int64_t bytes = bytes_of(rank.first[slot], rank.end[slot]);
     rank.sent += bytes;
-    messages_[id] = {.from = r, .to = peer, .at = r, .delivery = -1, .bytes = bytes, .tail = rank.ready[slot], .next = -1, .order = 0};
+    messages_[id] = {.from = r,
+                     .to = peer,
+                     .at = r,
+                     .delivery = -1,
+                     .bytes = bytes,
+                     .tail = rank.ready[slot],
+                     .next = -1,
+                     .order = 0};
     if (options_.deliveries != nullptr) {
       messages_[id].delivery = static_cast<int>(options_.deliveries->size());
       const Run run(rank.first[slot], rank.end[slot] - rank.first[slot]);
@@ -345,8 +356,8 @@ class Engine {
   void finish(int r, Rank& rank, int slot) {
     Ticks ends = rank.ready[slot];
     if ((rank.state[slot] & kAdd) != 0) {
-      ends = std::max(ends, rank.adder_free) +
-             duration(ticks_per_added_byte_, bytes_of(rank.first[slot], rank.end[slot]));
+      ends =
+          std::max(ends, rank.adder_free) + duration(ticks_per_added_byte_, bytes_of(rank.first[slot], rank.end[slot]));
       rank.adder_free = ends;
     }
     if (options_.deliveries != nullptr) {

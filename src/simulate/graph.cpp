@@ -19,7 +19,10 @@ constexpr double kTypicalBytes = 1 << 20;
 class Graph : public Network {
  public:
   Graph(int ranks, int switches, const std::vector<GraphLink>& links)
-      : Network(ranks, false), places_(ranks + switches), links_(links), hops_(static_cast<std::size_t>(places_) * ranks) {
+      : Network(ranks, false),
+        places_(ranks + switches),
+        links_(links),
+        hops_(static_cast<std::size_t>(places_) * ranks) {
     std::vector<std::vector<Neighbour>> neighbours(places_);
     for (int i = 0; i < static_cast<int>(links.size()); ++i) {
       for (int way = 0; way < 2; ++way) add_way(links[i].link.bandwidth);
@@ -93,7 +96,8 @@ class Graph : public Network {
 
 std::unique_ptr<Network> make_graph(int ranks, int switches, const std::vector<GraphLink>& links) {
   if (ranks < 1 || switches < 0 || ranks + switches > kMostPlaces) {
-    throw UsageError(fmt::format("a graph has 1 to {} ranks and switches, not {} and {}", kMostPlaces, ranks, switches));
+    throw UsageError(
+        fmt::format("a graph has 1 to {} ranks and switches, not {} and {}", kMostPlaces, ranks, switches));
   }
   for (const GraphLink& link : links) {
     const bool exist = link.a >= 0 && link.b >= 0 && link.a < ranks + switches && link.b < ranks + switches;
@@ -102,8 +106,8 @@ std::unique_ptr<Network> make_graph(int ranks, int switches, const std::vector<G
                                    ranks + switches - 1));
     }
     if (!(link.link.bandwidth > 0) || link.link.alpha < Seconds(0)) {
-      throw UsageError(fmt::format("the link between {} and {} has no positive bandwidth or a negative latency", link.a,
-                                   link.b));
+      throw UsageError(
+          fmt::format("the link between {} and {} has no positive bandwidth or a negative latency", link.a, link.b));
     }
   }
   return std::make_unique<Graph>(ranks, switches, links);

@@ -27,7 +27,9 @@ class Switch : public Network {
 class TwoLevel : public Network {
  public:
   TwoLevel(int ranks, int ranks_per_host, const Link& inside, const Link& between)
-      : Network(ranks, true, ranks_per_host), hosts_((ranks + ranks_per_host - 1) / ranks_per_host), inside_(inside),
+      : Network(ranks, true, ranks_per_host),
+        hosts_((ranks + ranks_per_host - 1) / ranks_per_host),
+        inside_(inside),
         between_(between) {
     for (int way = 0; way < 2 * ranks; ++way) add_way(inside.bandwidth);
     for (int way = 0; way < 2 * hosts_; ++way) add_way(between.bandwidth);
