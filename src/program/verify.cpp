@@ -17,7 +17,11 @@ bool has_shares(Collective collective) {
 
 // What every reader of a program takes for granted.
 std::optional<Finding> malformed(const Schedule& schedule) {
+  if (schedule.servers < 0) return Finding{.message = fmt::format("there can't be {} servers", schedule.servers)};
   if (schedule.workers() < 1) return Finding{.message = "the schedule has no rank that contributes"};
+  if (schedule.blocks() < 1) {
+    return Finding{.message = fmt::format("a buffer can't be cut into {} blocks", schedule.blocks())};
+  }
   if (schedule.root < 0 || schedule.root >= schedule.workers()) {
     return Finding{.message = fmt::format("there is no rank {} to be root", schedule.root)};
   }
@@ -35,7 +39,7 @@ std::optional<Finding> malformed(const Schedule& schedule) {
     for (int step = 0; step < static_cast<int>(program.steps.size()); ++step) {
       const auto& [action, peer, run] = program.steps[step];
       const bool peer_exists = peer >= 0 && peer < schedule.ranks() && peer != rank;
-      const bool run_exists = run.first >= 0 && run.count >= 1 && run.end() <= program.blocks;
+      const bool run_exists = run.first >= 0 && run.count >= 1 && run.count <= program.blocks - run.first;
       if (peer_exists && run_exists) continue;
       return Finding{rank, step, run.first,
                      fmt::format("rank {}, step {}, block {}: there is no such {}", rank, step, run.first,
