@@ -15,7 +15,7 @@ namespace {
 
 struct Parts {
   Parts(int workers, int servers) {
-    const int common = std::gcd(2 * (workers - 1), workers - servers);
+    const int common = std::gcd(servers > 0 ? 2 * (workers - 1) : 0, workers - servers);
     of_server = 2 * (workers - 1) / common;
     of_worker = (workers - servers) / common;
     total = workers * of_worker + servers * of_server;

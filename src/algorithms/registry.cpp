@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <limits>
 
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"
@@ -20,7 +23,8 @@ bool powers_of_two(int ranks) { return is_power_of_two(ranks); }
 int rows_of(S s) { return s.rows > 0 ? s.rows : squarest_divisor(s.ranks); }
 
 int ranks_per_host_of(S s) {
-  return s.ranks_per_host > 0 ? s.ranks_per_host : static_cast<int>(std::lround(std::sqrt(s.ranks)));
+  const int each = s.ranks_per_host > 0 ? s.ranks_per_host : static_cast<int>(std::lround(std::sqrt(s.ranks)));
+  return std::min(each, s.ranks);
 }
 
 // The claims that several rows share. One rank needs no message, whatever the formula says.
@@ -67,7 +71,7 @@ double double_binary_tree_sent(S s) {
 }
 
 struct Hosts {
-  explicit Hosts(S s) : each(std::min(ranks_per_host_of(s), s.ranks)), count((s.ranks + each - 1) / each) {}
+  explicit Hosts(S s) : each(ranks_per_host_of(s)), count((s.ranks + each - 1) / each) {}
   int each;
   int count;
 };
@@ -332,6 +336,24 @@ const Algorithm kAlgorithms[] = {
 };
 // clang-format on
 
+// Whether every rank finds its root in every tree, and the trees' blocks add up.
+bool packs(const TreePacking& packing, int ranks) {
+  std::int64_t blocks = 0;
+  for (const PackedTree& tree : packing.trees) {
+    blocks += tree.blocks;
+    if (tree.blocks < 1 || std::ssize(tree.parent) != ranks) return false;
+    for (int rank = 0; rank < ranks; ++rank) {
+      int at = rank;
+      for (int steps = 0; at != tree.root; ++steps) {
+        if (at < 0 || at >= ranks || steps == ranks) return false;
+        at = tree.parent[at];
+      }
+    }
+    if (tree.root < 0 || tree.root >= ranks || tree.parent[tree.root] != -1) return false;
+  }
+  return blocks > 0 && blocks == packing.blocks;
+}
+
 bool is_rooted(Collective collective) {
   return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
          collective == Collective::scatter;
@@ -381,6 +403,11 @@ void check(const Algorithm& algorithm, const Setting& setting) {
   if (setting.segments < 1 || setting.segments > kMostSegments) {
     throw UsageError(fmt::format("{} segments are not between 1 and {}", setting.segments, kMostSegments));
   }
+  constexpr int kMostBlocks = std::numeric_limits<int>::max();
+  if (algorithm.segmented && setting.segments > kMostBlocks / setting.ranks) {
+    throw UsageError(fmt::format("{} segments on each of {} ranks are too many blocks: at most {}", setting.segments,
+                                 setting.ranks, kMostBlocks));
+  }
   if (setting.rows < 0 || (setting.rows > 0 && setting.ranks % setting.rows != 0)) {
     throw UsageError(fmt::format("{} rows do not divide {} ranks", setting.rows, setting.ranks));
   }
@@ -389,10 +416,9 @@ void check(const Algorithm& algorithm, const Setting& setting) {
     throw UsageError(fmt::format("{} takes 0 to {} servers for {} ranks, not {}", name, setting.ranks, setting.ranks,
                                  setting.servers));
   }
-  if (setting.trees && !setting.trees->trees.empty() &&
-      static_cast<int>(setting.trees->trees.front().parent.size()) != setting.ranks) {
-    throw UsageError(fmt::format("the packed trees span {} ranks, not {}", setting.trees->trees.front().parent.size(),
-                                 setting.ranks));
+  if (setting.trees && !packs(*setting.trees, setting.ranks)) {
+    throw UsageError(fmt::format("the packed trees do not each span {} ranks, or share out other than {} blocks",
+                                 setting.ranks, setting.trees->blocks));
   }
 }
 

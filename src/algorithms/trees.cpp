@@ -10,7 +10,8 @@ namespace {
 
 // A message's beat is the same at both of its ends, and every rank takes its steps by beat, then up before down, then by
 // tree. So two ranks that are neighbours in several trees agree on the order of their messages. Segment i comes up from
-// depth d in beat i + height - d, and comes down to depth d in beat i + height + d.
+// depth d in beat i + height - d, and comes down to depth d in beat i + height + d - 1: no beat is idle, and a message
+// needs only what came in earlier ones, so that there are no more rounds than beats, whatever the trees.
 class Beats {
  public:
   Beats(std::span<const TreePlace> trees, int blocks, int segments)
@@ -18,19 +19,19 @@ class Beats {
 
   Program run(bool up, bool down) {
     int last = 0;
-    for (const TreePlace& place : trees_) last = std::max(last, 2 * place.height + segments_);
+    for (const TreePlace& place : trees_) last = std::max(last, 2 * place.height + segments_ - 1);
     for (int beat = 0; beat < last; ++beat) {
       for (const TreePlace& place : trees_) {
         if (up) to_parent(place, beat - place.height + place.depth);
       }
       for (const TreePlace& place : trees_) {
-        if (down) to_children(place, beat - place.height - place.depth - 1);
+        if (down) to_children(place, beat - place.height - place.depth);
       }
       for (const TreePlace& place : trees_) {
         if (up) from_children(place, beat - place.height + place.depth + 1);
       }
       for (const TreePlace& place : trees_) {
-        if (down) from_parent(place, beat - place.height - place.depth);
+        if (down) from_parent(place, beat - place.height - place.depth + 1);
       }
     }
     return std::move(program_);
