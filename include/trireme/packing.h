@@ -34,7 +34,7 @@ struct TreePacking {
 };
 
 /// Spanning trees whose shares use the links in proportion to what they can carry. Throws UsageError if the edges don't
-/// connect all ranks.
+/// connect all ranks, or name ranks or links that are not there.
 TreePacking pack_trees(const LinkGraph& graph);
 
 }  // namespace trireme

@@ -3,6 +3,8 @@
 // link costs the more the busier it is, and then every unit is taken up and dealt again until nothing improves.
 #include "trireme/packing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -39,7 +41,8 @@ class Components {
 class Packer {
  public:
   explicit Packer(const LinkGraph& graph) : graph_(graph), load_(graph.bandwidth.size()) {
-    const double widest = *std::max_element(graph.bandwidth.begin(), graph.bandwidth.end());
+    double widest = 0;
+    for (const double bandwidth : graph.bandwidth) widest = std::max(widest, bandwidth);
     for (const double bandwidth : graph.bandwidth) time_.push_back(widest / bandwidth);
   }
 
@@ -78,9 +81,10 @@ class Packer {
     }
   }
 
-  // What one more unit adds to the sum of powers of the links' busy times: a smooth stand-in for the busiest link.
+  // What one more unit adds to the sum of powers of the links' busy times: a smooth stand-in for the busiest link. The
+  // higher the power the closer it stands; this one of the widest ratio that rates can have still fits a double.
   double cost(const LinkGraph::Edge& edge) const {
-    constexpr double kPower = 8;
+    constexpr double kPower = 16;
     double cost = 0;
     for (const int link : edge.links) {
       cost += std::pow((load_[link] + 1) * time_[link], kPower) - std::pow(load_[link] * time_[link], kPower);
@@ -142,6 +146,21 @@ PackedTree rooted(const LinkGraph& graph, const EdgeList& tree, int blocks) {
   return {.root = middle, .parent = hang(neighbours, middle, order), .blocks = blocks};
 }
 
+void check_graph(const LinkGraph& graph) {
+  const auto is_in = [](int index, std::size_t size) { return index >= 0 && static_cast<std::size_t>(index) < size; };
+  if (graph.ranks < 1) throw UsageError(fmt::format("{} ranks have no links to pack trees into", graph.ranks));
+  const std::size_t ranks = graph.ranks;
+  for (const double bandwidth : graph.bandwidth) {
+    if (bandwidth > 0 && std::isfinite(bandwidth)) continue;
+    throw UsageError(fmt::format("a link of bandwidth {} can't carry a tree", bandwidth));
+  }
+  for (const auto& [a, b, links] : graph.edges) {
+    const bool joins = is_in(a, ranks) && is_in(b, ranks) &&
+                       std::all_of(links.begin(), links.end(), [&](int l) { return is_in(l, graph.bandwidth.size()); });
+    if (!joins) throw UsageError(fmt::format("the edge between ranks {} and {} names what is not in the graph", a, b));
+  }
+}
+
 }  // namespace
 
 int PackedTree::depth(int rank) const {
@@ -157,6 +176,7 @@ int PackedTree::height() const {
 }
 
 TreePacking pack_trees(const LinkGraph& graph) {
+  check_graph(graph);
   if (graph.ranks == 1) return {.blocks = 1, .trees = {{.root = 0, .parent = {-1}, .blocks = 1}}};
   if (graph.edges.empty()) throw UsageError("the links do not connect all ranks, so no tree spans them");
   Packer packer(graph);
