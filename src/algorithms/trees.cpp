@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <compare>
 
 #include "algorithms/parts.h"
 
@@ -12,62 +13,49 @@ namespace {
 // tree. So two ranks that are neighbours in several trees agree on the order of their messages. Segment i comes up from
 // depth d in beat i + height - d, and comes down to depth d in beat i + height + d - 1: no beat is idle, and a message
 // needs only what came in earlier ones, so that there are no more rounds than beats, whatever the trees.
-class Beats {
- public:
-  Beats(std::span<const TreePlace> trees, int blocks, int segments)
-      : trees_(trees), segments_(segments), program_{.blocks = blocks} {}
+struct Beat {
+  enum Kind { to_parent, to_children, from_children, from_parent };
 
-  Program run(bool up, bool down) {
-    int last = 0;
-    for (const TreePlace& place : trees_) last = std::max(last, 2 * place.height + segments_ - 1);
-    for (int beat = 0; beat < last; ++beat) {
-      for (const TreePlace& place : trees_) {
-        if (up) to_parent(place, beat - place.height + place.depth);
-      }
-      for (const TreePlace& place : trees_) {
-        if (down) to_children(place, beat - place.height - place.depth);
-      }
-      for (const TreePlace& place : trees_) {
-        if (up) from_children(place, beat - place.height + place.depth + 1);
-      }
-      for (const TreePlace& place : trees_) {
-        if (down) from_parent(place, beat - place.height - place.depth + 1);
-      }
-    }
-    return std::move(program_);
-  }
+  int beat;
+  Kind kind;
+  int tree;
+  int segment;
 
- private:
-  bool exists(int segment) const { return segment >= 0 && segment < segments_; }
-
-  static Run run_of(const TreePlace& place, int segment) {
-    return {place.first + segment * place.blocks_per_segment, place.blocks_per_segment};
-  }
-
-  void to_parent(const TreePlace& place, int segment) {
-    if (exists(segment) && place.parent >= 0) program_.send(run_of(place, segment), place.parent);
-  }
-
-  void from_parent(const TreePlace& place, int segment) {
-    if (exists(segment) && place.parent >= 0) program_.receive(run_of(place, segment), place.parent);
-  }
-
-  void from_children(const TreePlace& place, int segment) {
-    if (!exists(segment)) return;
-    for (const int child : place.children) program_.add(run_of(place, segment), child);
-  }
-
-  void to_children(const TreePlace& place, int segment) {
-    if (!exists(segment)) return;
-    for (auto child = place.children.rbegin(); child != place.children.rend(); ++child) {
-      program_.send(run_of(place, segment), *child);
-    }
-  }
-
-  std::span<const TreePlace> trees_;
-  int segments_;
-  Program program_;
+  auto operator<=>(const Beat&) const = default;
 };
+
+void take(Program& program, const Beat& beat, const TreePlace& place) {
+  const Run run(place.first + beat.segment * place.blocks_per_segment, place.blocks_per_segment);
+  switch (beat.kind) {
+    case Beat::to_parent: program.send(run, place.parent); break;
+    case Beat::from_parent: program.receive(run, place.parent); break;
+    case Beat::from_children:
+      for (const int child : place.children) program.add(run, child);
+      break;
+    case Beat::to_children:
+      for (auto child = place.children.rbegin(); child != place.children.rend(); ++child) program.send(run, *child);
+      break;
+  }
+}
+
+Program on_trees(std::span<const TreePlace> trees, int blocks, int segments, bool up, bool down) {
+  std::vector<Beat> beats;
+  for (int tree = 0; tree < static_cast<int>(trees.size()); ++tree) {
+    const auto& [parent, children, depth, height, first, each] = trees[tree];
+    for (int segment = 0; segment < segments; ++segment) {
+      const int rise = segment + height - depth;
+      const int fall = segment + height + depth;
+      if (up && parent >= 0) beats.push_back({rise, Beat::to_parent, tree, segment});
+      if (up && !children.empty()) beats.push_back({rise - 1, Beat::from_children, tree, segment});
+      if (down && parent >= 0) beats.push_back({fall, Beat::from_parent, tree, segment});
+      if (down && !children.empty()) beats.push_back({fall + 1, Beat::to_children, tree, segment});
+    }
+  }
+  std::sort(beats.begin(), beats.end());
+  Program program{.blocks = blocks};
+  for (const Beat& beat : beats) take(program, beat, trees[beat.tree]);
+  return program;
+}
 
 }  // namespace
 
@@ -105,15 +93,15 @@ int subtree_size(int rank, int ranks, int root) {
 }
 
 Program reduce_on_trees(std::span<const TreePlace> trees, int blocks, int segments) {
-  return Beats(trees, blocks, segments).run(true, false);
+  return on_trees(trees, blocks, segments, true, false);
 }
 
 Program broadcast_on_trees(std::span<const TreePlace> trees, int blocks, int segments) {
-  return Beats(trees, blocks, segments).run(false, true);
+  return on_trees(trees, blocks, segments, false, true);
 }
 
 Program allreduce_on_trees(std::span<const TreePlace> trees, int blocks, int segments) {
-  return Beats(trees, blocks, segments).run(true, true);
+  return on_trees(trees, blocks, segments, true, true);
 }
 
 }  // namespace trireme

@@ -40,6 +40,8 @@ class Engine {
         way_free_(network.ways()),
         leaving_(network.ways()) {}
 
+  void reserve(int ranks) { ranks_.reserve(ranks); }
+
   void add_rank(const std::vector<Step>& steps) {
     ranks_.emplace_back(Tape(steps));
     total_steps_ += steps.size();
@@ -51,6 +53,7 @@ class Engine {
     for (std::uint64_t events = 0; !queue_.empty(); ++events) {
       const EventQueue::Event event = queue_.pop();
       now_ = event.time;
+      fetch_ahead();
       if (event.what < 0) {
         ranks_[~event.what].wakes = false;
         issue(~event.what);
@@ -131,6 +134,36 @@ class Engine {
     std::uint32_t order;  // of its send in the sender's program
   };
 
+  // Messages that wait at their sender for the same way, by order. They mostly come in that order already.
+  class Leaving {
+   public:
+    struct Entry {
+      std::uint32_t order;
+      int message;
+    };
+
+    bool empty() const { return first_ == std::ssize(entries_); }
+
+    void insert(Entry entry) {
+      auto at = entries_.end();
+      while (at != entries_.begin() + first_ && (at - 1)->order > entry.order) --at;
+      entries_.insert(at, entry);
+    }
+
+    int take_first() {
+      const int message = entries_[first_++].message;
+      if (empty()) {
+        entries_.clear();
+        first_ = 0;
+      }
+      return message;
+    }
+
+   private:
+    std::vector<Entry> entries_;
+    std::ptrdiff_t first_ = 0;
+  };
+
   struct Channel {
     int first, last;  // messages
   };
@@ -144,6 +177,22 @@ class Engine {
 
   static Ticks duration(double ticks_per_byte, std::int64_t bytes) {
     return Ticks(static_cast<std::int64_t>(ticks_per_byte * static_cast<double>(bytes) + 0.5));
+  }
+
+  // With tens of thousands of ranks every event finds its rank outside the cache; so ask for those of the next events.
+  void fetch_ahead() const {
+    constexpr int kMessageAhead = 8;
+    constexpr int kRankAhead = 4;
+    const EventQueue::Event* const later = queue_.ahead(kMessageAhead);
+    if (later == nullptr) return;
+    if (later->what >= 0 && later->what < kLeave) __builtin_prefetch(&messages_[later->what]);
+    const int soon = queue_.ahead(kRankAhead)->what;
+    if (soon < 0 || soon >= kLeave) return;
+    const Message& message = messages_[soon];
+    __builtin_prefetch(&way_free_[message.at == message.from ? message.from : message.to]);
+    const char* const rank = reinterpret_cast<const char*>(&ranks_[message.to]);
+    constexpr std::size_t kLine = 64;
+    for (std::size_t offset = 0; offset < offsetof(Rank, tape); offset += kLine) __builtin_prefetch(rank + offset);
   }
 
   void retire(Rank& rank) {
@@ -220,25 +269,39 @@ class Engine {
     Ticks ready = now_;
     const int first = step.run.first;
     const int end = step.run.end();
-    const int channel = ~step.peer;
+    bool channel_waits = false;
     for (int word = 0; word < kWords; ++word) {
       const int* const firsts = rank.first + word * 32;
       const int* const ends = rank.end + word * 32;
-      std::uint32_t overlaps = 0;
-      for (int i = 0; i < 32; ++i) overlaps |= bit_if((firsts[i] < end) & (first < ends[i]), i);
-      const std::uint32_t same_channel = sends ? slots_with_key(rank, word, channel) : 0;
-      std::uint32_t earlier = sends ? (overlaps & rank.writes[word]) | same_channel : overlaps;
+      std::uint32_t earlier = 0;
+      for (int i = 0; i < 32; ++i) earlier |= bit_if((firsts[i] < end) & (first < ends[i]), i);
+      if (sends) {
+        earlier &= rank.writes[word];
+        channel_waits = channel_waits || slots_with_key(rank, word, ~step.peer) != 0;
+      }
       for (; earlier != 0; earlier &= earlier - 1) {
         const int other = word * 32 + std::countr_zero(earlier);
         if ((rank.state[other] & kDone) != 0) {
           ready = std::max(ready, rank.ready[other]);
         } else {
-          rank.dependents[other][slot / 32] |= std::uint32_t{1} << (slot % 32);
-          ++rank.waits[slot];
+          wait_for(rank, slot, other);
         }
       }
     }
+    // The last send of the channel that waits is enough: it waits for those before it.
+    if (channel_waits) {
+      int other = slot;
+      do {
+        other = (other + kWindow - 1) % kWindow;
+      } while (rank.key[other] != ~step.peer);
+      wait_for(rank, slot, other);
+    }
     return ready;
+  }
+
+  static void wait_for(Rank& rank, int slot, int other) {
+    rank.dependents[other][slot / 32] |= std::uint32_t{1} << (slot % 32);
+    ++rank.waits[slot];
   }
 
   void send(int r, Rank& rank, int slot) {
@@ -291,23 +354,17 @@ class Engine {
 
   // A rank's messages leave in the order of its program as far as they are ready, not in the order they became so.
   void queue_up(int id, int way) {
-    std::vector<int>& waiting = leaving_[way];
-    if (waiting.empty()) queue_.push(way_free_[way], kLeave + way);
-    waiting.push_back(id);
-    std::push_heap(waiting.begin(), waiting.end(), [this](int a, int b) { return leaves_later(a, b); });
+    Leaving& leaving = leaving_[way];
+    if (leaving.empty()) queue_.push(way_free_[way], kLeave + way);
+    leaving.insert({messages_[id].order, id});
   }
 
   void leave(int way) {
-    std::vector<int>& waiting = leaving_[way];
+    Leaving& leaving = leaving_[way];
     if (way_free_[way] > now_) return queue_.push(way_free_[way], kLeave + way);
-    std::pop_heap(waiting.begin(), waiting.end(), [this](int a, int b) { return leaves_later(a, b); });
-    const int id = waiting.back();
-    waiting.pop_back();
-    move(id);
-    if (!waiting.empty()) queue_.push(way_free_[way], kLeave + way);
+    move(leaving.take_first());
+    if (!leaving.empty()) queue_.push(way_free_[way], kLeave + way);
   }
-
-  bool leaves_later(int a, int b) const { return messages_[a].order > messages_[b].order; }
 
   void arrive(int id) {
     const int r = messages_[id].to;
@@ -440,7 +497,7 @@ class Engine {
   EventQueue queue_;
   std::vector<Rank> ranks_;
   std::vector<Ticks> way_free_;
-  std::vector<std::vector<int>> leaving_;  // by way: a heap of messages that wait for it at their sender
+  std::vector<Leaving> leaving_;  // by way
   std::vector<Message> messages_;
   std::vector<int> free_messages_;
   std::unordered_map<std::uint64_t, Channel> early_;  // by channel

@@ -29,6 +29,9 @@ class EventQueue {
 
   bool empty() const { return size_ == 0; }
 
+  /// The event `n` places on, if it is at the present moment too and thus known already; else nothing.
+  const Event* ahead(std::size_t n) const { return next_ + n < files_[0].size() ? &files_[0][next_ + n] : nullptr; }
+
   Event pop() {
     if (next_ == files_[0].size()) refill();
     --size_;

@@ -29,6 +29,7 @@ Simulated run(const ProgramOf& program_of, int ranks, const Network& network, co
   const Program middle = program_of(ranks / 2);
   check_size(middle.steps.size() * ranks);
   Engine<kWords> engine(network, options, middle.blocks);
+  engine.reserve(ranks);
   std::uint64_t steps = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const Program program = program_of(rank);

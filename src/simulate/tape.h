@@ -15,6 +15,9 @@ class Tape {
   Tape() = default;
   explicit Tape(const std::vector<Step>& steps);
 
+  /// Steps that are kept, in place of all that it stands for.
+  std::size_t size() const { return body_.size(); }
+
   /// Reads the next step; false at the end.
   bool next(Step& step) {
     if (loop_ == loops_.size()) return false;

@@ -1,0 +1,53 @@
+// trireme algorithms: the registry as a table.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "trireme/algorithms.h"
+
+namespace trireme::cli {
+namespace {
+
+struct Options {
+  std::string collective;
+  bool json = false;
+};
+
+int list(const Options& options) {
+  const auto rows = options.collective.empty() ? algorithms() : algorithms(parse_collective(options.collective));
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  if (!options.json) fmt::print("{:33} {:15} {:33} {:26} {}\n", "algorithm", "ranks", "rounds", "buffers sent", "how");
+  for (const Algorithm& row : rows) {
+    if (!options.json) {
+      fmt::print("{:33} {:15} {:33} {:26} {}\n", full_name(row), row.takes, row.rounds.text, row.sent.text,
+                 row.description);
+      continue;
+    }
+    all.push_back({{"algorithm", full_name(row)},
+                   {"collective", to_string(row.collective)},
+                   {"ranks", row.takes},
+                   {"rounds", row.rounds.text},
+                   {"sent", row.sent.text},
+                   {"segmented", row.segmented},
+                   {"description", row.description},
+                   {"reference", row.reference}});
+  }
+  if (options.json) fmt::print("{}\n", all.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void add_algorithms(CLI::App& app, Action& run) {
+  auto* command = app.add_subcommand("algorithms", "List the algorithms, with the rounds and bytes they claim");
+  command->footer("Example:\n  trireme algorithms --collective broadcast");
+  const auto options = std::make_shared<Options>();
+  add_collective(*command, options->collective);
+  command->add_flag("--json", options->json, "as JSON, with references");
+  command->callback([&run, options] { run = [options] { return list(*options); }; });
+}
+
+}  // namespace trireme::cli

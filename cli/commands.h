@@ -1,0 +1,19 @@
+// The subcommands of `trireme`. Each adds itself to the command line; if it is the one called, parsing leaves what is to
+// be run in `run`, which returns the exit status: 0, or 1 for a failed proof. Wrong use throws UsageError.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace trireme::cli {
+
+using Action = std::function<int()>;
+
+void add_algorithms(CLI::App& app, Action& run);
+void add_plan(CLI::App& app, Action& run);
+void add_verify(CLI::App& app, Action& run);
+void add_simulate(CLI::App& app, Action& run);
+void add_choose(CLI::App& app, Action& run);
+void add_race(CLI::App& app, Action& run);
+
+}  // namespace trireme::cli

@@ -1,0 +1,112 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "cli/files.h"
+#include "trireme/error.h"
+
+namespace trireme::cli {
+namespace {
+
+int parse_ranks(std::string_view text) {
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  const bool number = error != std::errc::invalid_argument && end == text.data() + text.size();
+  if (!number) throw UsageError(fmt::format("'{}' is not a number of ranks", text));
+  if (error == std::errc::result_out_of_range || ranks < 1 || ranks > kMostRanks) {
+    throw UsageError(fmt::format("{} ranks are beyond reason: give 1 to {}", text, kMostRanks));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+RankRange parse_rank_range(const std::string& text) {
+  const std::size_t dots = text.find("..");
+  if (dots == std::string::npos) return {parse_ranks(text), parse_ranks(text)};
+  const RankRange range{parse_ranks(std::string_view(text).substr(0, dots)),
+                        parse_ranks(std::string_view(text).substr(dots + 2))};
+  if (range.first > range.last) throw UsageError(fmt::format("the range {} is empty: write it as 1..64", text));
+  return range;
+}
+
+void SettingOptions::add(CLI::App& command) {
+  command.add_option("--ranks", ranks, "how many ranks (P)")->type_name("P");
+  segments =
+      command.add_option("--segments", setting.segments, "pieces that a pipelined algorithm cuts its blocks into");
+  segments->type_name("S");
+  command.add_option("--root", setting.root, "the root of broadcast, reduce, gather and scatter")->type_name("R");
+  command.add_option("--ranks-per-host", setting.ranks_per_host, "for hierarchical_ring; default: about sqrt(P)")
+      ->type_name("G");
+  command.add_option("--rows", setting.rows, "for torus; default: as square as P allows")->type_name("R");
+  servers = command.add_option("--servers", setting.servers, "extra ranks that serve (byteps)");
+  servers->type_name("K")->capture_default_str();
+}
+
+Setting SettingOptions::resolve() const {
+  if (ranks.empty()) throw UsageError("say how many ranks: --ranks P");
+  Setting resolved = setting;
+  resolved.ranks = parse_ranks(ranks);
+  return resolved;
+}
+
+void NetworkOptions::add(CLI::App& command, bool with_bytes) {
+  if (with_bytes) command.add_option("--bytes", bytes, "size of the buffer")->type_name("SIZE")->capture_default_str();
+  command.add_option("--alpha", alpha, "time until a message's first byte arrives")
+      ->type_name("TIME")
+      ->capture_default_str();
+  command.add_option("--bandwidth", bandwidth, "of a rank's way in, and of its way out")
+      ->type_name("RATE")
+      ->capture_default_str();
+  command.add_option("--reduce-rate", reduce_rate, "bytes that a rank adds in a second")
+      ->type_name("RATE")
+      ->capture_default_str();
+  command.add_option("--topology", topology, "a network other than one switch; see docs/topologies.md")
+      ->type_name("FILE");
+}
+
+Topology NetworkOptions::read_topology() const {
+  const Link link{.alpha = parse_time(alpha), .bandwidth = parse_rate(bandwidth)};
+  if (topology.empty()) return {.kind = "switch", .link = link, .inside = {}, .links = {}};
+  return parse_topology(read_file(topology), topology, link);
+}
+
+std::string NetworkOptions::describe() const {
+  const std::string where = topology.empty()
+                                ? fmt::format("one switch, alpha {}, bandwidth {}", alpha, bandwidth)
+                                : fmt::format("topology {}", std::filesystem::path(topology).filename().string());
+  return fmt::format("{}, reduce rate {}", where, reduce_rate);
+}
+
+ReadSituation::ReadSituation(const SettingOptions& setting, const NetworkOptions& network, Collective collective)
+    : topology(network.read_topology()),
+      situation{.topology = &topology,
+                .collective = collective,
+                .setting = setting.resolve(),
+                .bytes = parse_bytes(network.bytes),
+                .reduce_rate = parse_rate(network.reduce_rate),
+                .with_servers = setting.servers->count() > 0} {}
+
+void add_collective(CLI::App& command, std::string& name) {
+  command.add_option("--collective", name, "allreduce, broadcast, ... ; 'trireme algorithms' shows them")
+      ->type_name("NAME");
+}
+
+const Algorithm& find_row(const std::string& name, const std::string& collective) {
+  if (collective.empty() || name.find('/') != std::string::npos) return find_algorithm(name);
+  return find_algorithm(fmt::format("{}/{}", to_string(parse_collective(collective)), name));
+}
+
+bool names_file(const std::string& name) {
+  const auto rows = algorithms();
+  const bool known = std::any_of(rows.begin(), rows.end(),
+                                 [&](const Algorithm& row) { return row.name == name || full_name(row) == name; });
+  std::error_code ignored;
+  return !known && std::filesystem::exists(name, ignored);
+}
+
+}  // namespace trireme::cli

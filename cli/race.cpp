@@ -1,0 +1,89 @@
+// trireme race: time against bytes for all algorithms, and who wins where.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "trireme/choose.h"
+#include "trireme/draw.h"
+#include "trireme/error.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string collective;
+  std::string from = "1KiB";
+  std::string to = "1GiB";
+  SettingOptions setting;
+  NetworkOptions network;
+  std::string svg;
+  bool json = false;
+};
+
+void print_json(const Race& race) {
+  Json report{{"collective", to_string(race.collective)}, {"ranks", race.ranks}, {"bytes", race.bytes}};
+  report["algorithms"] = Json::array();
+  for (const Race::Entry& entry : race.entries) {
+    Json seconds = Json::array();
+    for (const Seconds time : entry.times) seconds.push_back(time.count());
+    report["algorithms"].push_back(
+        {{"algorithm", entry.algorithm}, {"seconds", seconds}, {"segments", entry.segments}});
+  }
+  report["winners"] = Json::array();
+  for (const int winner : race.winners) report["winners"].push_back(race.entries[winner].algorithm);
+  fmt::print("{}\n", report.dump(2));
+}
+
+void print_winners(const Race& race) {
+  const auto size = [&](std::size_t i) { return format_bytes(static_cast<double>(race.bytes[i])); };
+  for (std::size_t first = 0, i = 0; i < race.bytes.size(); ++i) {
+    const bool last_of_winner = i + 1 == race.bytes.size() || race.winners[i + 1] != race.winners[i];
+    if (!last_of_winner) continue;
+    fmt::print("{:>10} to {:>10}  {}\n", size(first), size(i), race.entries[race.winners[i]].algorithm);
+    first = i + 1;
+  }
+}
+
+int run_race(const Options& options) {
+  const Collective collective =
+      options.collective.empty() ? Collective::allreduce : parse_collective(options.collective);
+  const ReadSituation read(options.setting, options.network, collective);
+  check(algorithms(collective).front(), read.situation.setting);
+  const std::uint64_t from = parse_bytes(options.from);
+  const std::uint64_t to = parse_bytes(options.to);
+  if (from < 1 || to < from) throw UsageError("the sizes must go up, from at least one byte: --from 1KiB --to 1GiB");
+  std::optional<OutputFile> file;
+  if (!options.svg.empty()) file.emplace(options.svg);
+  std::optional<Progress> progress("racing");
+  const Race result = race(read.situation, from, to, progress->reporter());
+  progress.reset();
+  if (file) file->save(draw_race(result, options.network.describe()));
+  options.json ? print_json(result) : print_winners(result);
+  return 0;
+}
+
+}  // namespace
+
+void add_race(CLI::App& app, Action& run) {
+  auto* command = app.add_subcommand("race", "Time all algorithms over a range of sizes: who wins where");
+  command->footer("Example:\n  trireme race --ranks 16 --svg race.svg");
+  const auto options = std::make_shared<Options>();
+  add_collective(*command, options->collective);
+  options->setting.add(*command);
+  command->add_option("--from", options->from, "the smallest size")->type_name("SIZE")->capture_default_str();
+  command->add_option("--to", options->to, "the largest size")->type_name("SIZE")->capture_default_str();
+  command->add_option("--svg", options->svg, "draw it to this file")->type_name("FILE");
+  options->network.add(*command, false);
+  command->add_flag("--json", options->json, "as JSON");
+  command->callback([&run, options] { run = [options] { return run_race(*options); }; });
+}
+
+}  // namespace trireme::cli

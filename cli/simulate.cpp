@@ -1,0 +1,149 @@
+// trireme simulate: what algorithms cost on a network.
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "trireme/choose.h"
+#include "trireme/error.h"
+#include "trireme/verify.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string name;
+  std::string collective;
+  SettingOptions setting;
+  NetworkOptions network;
+  bool json = false;
+};
+
+struct Line {
+  std::string algorithm;
+  int ranks;
+  int segments;
+  double rounds;
+  Simulated cost;
+};
+
+Json to_json(const Line& line, std::uint64_t bytes) {
+  return {{"algorithm", line.algorithm},
+          {"ranks", line.ranks},
+          {"bytes", bytes},
+          {"segments", line.segments},
+          {"seconds", line.cost.time.count()},
+          {"rounds", line.rounds},
+          {"bytes_total", line.cost.bytes_total},
+          {"bytes_per_rank", line.cost.bytes_per_rank},
+          {"busiest_way_in", line.cost.busiest_way_in},
+          {"steps", line.cost.steps}};
+}
+
+void print_header() {
+  fmt::print("{:33} {:>8} {:>12} {:>7} {:>14} {:>14} {:>14}\n", "algorithm", "segments", "time", "rounds",
+             "sent by a rank", "busiest way in", "sent in all");
+}
+
+void print_line(const Line& line) {
+  const auto size = [](std::uint64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  fmt::print("{:33} {:8} {:>12} {:7} {:>14} {:>14} {:>14}\n", line.algorithm, line.segments,
+             format_time(line.cost.time), line.rounds, size(line.cost.bytes_per_rank), size(line.cost.busiest_way_in),
+             size(line.cost.bytes_total));
+}
+
+Line simulate_file(const Options& options) {
+  const Schedule schedule = parse_schedule(read_file(options.name), options.name);
+  const Proof proof = verify(schedule);
+  if (!proof.proven()) throw UsageError(fmt::format("{} is wrong: {}", options.name, proof.finding->message));
+  const auto network = make_network(options.network.read_topology(), schedule.ranks());
+  const Simulated cost =
+      simulate(schedule, *network,
+               {.bytes = parse_bytes(options.network.bytes), .reduce_rate = parse_rate(options.network.reduce_rate)});
+  return {schedule.algorithm, schedule.workers(), 1, static_cast<double>(proof.rounds), cost};
+}
+
+Line simulate_row(const Algorithm& algorithm, const Options& options, const Situation& situation) {
+  Candidate candidate{&algorithm, situation.setting, {}};
+  check(algorithm, situation.setting);
+  if (options.setting.segments->count() > 0 || !algorithm.segmented) {
+    Progress progress(full_name(algorithm));
+    const auto network = make_network(*situation.topology, total_ranks(algorithm, situation.setting));
+    candidate.setting = suited(algorithm, situation.setting, *network);
+    candidate.cost =
+        simulate(algorithm, candidate.setting, *network,
+                 {.bytes = situation.bytes, .reduce_rate = situation.reduce_rate, .progress = progress.reporter()});
+  } else {
+    candidate = best_segments(algorithm, situation);
+  }
+  return {full_name(algorithm), situation.setting.ranks, algorithm.segmented ? candidate.setting.segments : 1,
+          algorithm.rounds.value(candidate.setting), candidate.cost};
+}
+
+int simulate_one(const Options& options) {
+  std::uint64_t bytes = parse_bytes(options.network.bytes);
+  Line line;
+  if (names_file(options.name)) {
+    line = simulate_file(options);
+  } else {
+    const Algorithm& algorithm = find_row(options.name, options.collective);
+    const ReadSituation read(options.setting, options.network, algorithm.collective);
+    line = simulate_row(algorithm, options, read.situation);
+  }
+  if (options.json) {
+    fmt::print("{}\n", to_json(line, bytes).dump(2));
+  } else {
+    print_header();
+    print_line(line);
+  }
+  return 0;
+}
+
+int simulate_all(const Options& options) {
+  const Collective collective =
+      options.collective.empty() ? Collective::allreduce : parse_collective(options.collective);
+  const ReadSituation read(options.setting, options.network, collective);
+  check(algorithms(collective).front(), read.situation.setting);
+  Json all = Json::array();
+  if (!options.json) print_header();
+  for (const Algorithm& algorithm : algorithms(collective)) {
+    Line line;
+    try {
+      line = simulate_row(algorithm, options, read.situation);
+    } catch (const UsageError& error) {
+      fmt::print(stderr, "{} is left out: {}\n", full_name(algorithm), error.what());
+      continue;
+    }
+    if (options.json) all.push_back(to_json(line, read.situation.bytes));
+    if (!options.json) print_line(line);
+  }
+  if (options.json) fmt::print("{}\n", all.dump(2));
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, Action& run) {
+  auto* command = app.add_subcommand("simulate", "Time algorithms on a model of a network");
+  command->footer(
+      "Without --segments each algorithm gets the count that is fastest for it.\n"
+      "Example:\n"
+      "  trireme simulate all --ranks 16 --bytes 16MiB --alpha 20us --bandwidth 10Gbit --reduce-rate 8GB");
+  const auto options = std::make_shared<Options>();
+  command->add_option("algorithm", options->name, "an algorithm, a program file, or all")->required();
+  add_collective(*command, options->collective);
+  options->setting.add(*command);
+  options->network.add(*command);
+  command->add_flag("--json", options->json, "as JSON: one object an algorithm");
+  command->callback([&run, options] {
+    run = [options] { return options->name == "all" ? simulate_all(*options) : simulate_one(*options); };
+  });
+}
+
+}  // namespace trireme::cli

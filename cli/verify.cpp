@@ -1,0 +1,206 @@
+// trireme verify: proofs, for algorithms over a range of ranks or for a program file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "trireme/algorithms.h"
+#include "trireme/error.h"
+#include "trireme/verify.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A proof holds all steps in memory, and then some.
+constexpr std::uint64_t kMostSteps = 20'000'000;
+
+struct Options {
+  std::string name = "all";
+  std::string ranks = "1..16";
+  std::string collective;
+  bool json = false;
+};
+
+struct Tally {
+  int proven = 0;
+  int failed = 0;
+  bool same_bits = true;
+  Json failures = Json::array();
+
+  void count(const std::string& what, const Proof& proof, const std::string& broken_claim) {
+    same_bits = same_bits && (!proof.proven() || proof.same_bits);
+    if (proof.proven() && broken_claim.empty()) {
+      ++proven;
+      return;
+    }
+    ++failed;
+    const Finding finding = proof.finding.value_or(Finding{.message = broken_claim});
+    fmt::print(stderr, "{}: {}\n", what, finding.message);
+    failures.push_back({{"what", what},
+                        {"rank", finding.rank},
+                        {"step", finding.step},
+                        {"block", finding.block},
+                        {"message", finding.message}});
+  }
+};
+
+// The settings worth a proof of their own for so many ranks: those that an algorithm does not read make no difference.
+std::vector<Setting> settings_for(const Algorithm& algorithm, int ranks) {
+  std::vector<Setting> settings{{.ranks = ranks}};
+  const auto vary = [&](int Setting::*field, const std::set<int>& values) {
+    std::vector<Setting> varied;
+    for (const Setting& setting : settings) {
+      for (const int value : values) {
+        varied.push_back(setting);
+        varied.back().*field = value;
+      }
+    }
+    settings = std::move(varied);
+  };
+  if (algorithm.segmented) vary(&Setting::segments, {1, 3});
+  if (algorithm.name == "torus") {
+    std::set<int> divisors;
+    for (int rows = 1; rows <= ranks; ++rows) {
+      if (ranks % rows == 0) divisors.insert(rows);
+    }
+    vary(&Setting::rows, divisors);
+  }
+  if (algorithm.name == "hierarchical_ring") vary(&Setting::ranks_per_host, {0, 1, 3, ranks});
+  if (algorithm.served) vary(&Setting::servers, {0, 1, (ranks + 1) / 2, ranks});
+  const Collective collective = algorithm.collective;
+  const bool rooted = collective == Collective::broadcast || collective == Collective::reduce ||
+                      collective == Collective::gather || collective == Collective::scatter;
+  if (rooted) vary(&Setting::root, {0, ranks / 2, ranks - 1});
+  return settings;
+}
+
+std::string describe(const Algorithm& algorithm, const Setting& setting) {
+  std::string text = fmt::format("{} on {} ranks", full_name(algorithm), setting.ranks);
+  if (setting.segments != 1) text += fmt::format(", {} segments", setting.segments);
+  if (setting.root != 0) text += fmt::format(", root {}", setting.root);
+  if (setting.rows != 0) text += fmt::format(", {} rows", setting.rows);
+  if (setting.ranks_per_host != 0) text += fmt::format(", {} ranks a host", setting.ranks_per_host);
+  if (algorithm.served) text += fmt::format(", {} servers", setting.servers);
+  return text;
+}
+
+void prove(const Algorithm& algorithm, int ranks, Tally& tally) {
+  for (const Setting& setting : settings_for(algorithm, ranks)) {
+    const int total = total_ranks(algorithm, setting);
+    const std::uint64_t steps = algorithm.program(total / 2, setting).steps.size() * static_cast<std::uint64_t>(total);
+    if (steps > kMostSteps) {
+      throw UsageError(fmt::format("{} is about {} steps, beyond reason for a proof: give fewer ranks",
+                                   describe(algorithm, setting), steps));
+    }
+    const Proof proof = verify(make_schedule(algorithm, setting));
+    tally.count(describe(algorithm, setting), proof,
+                proof.proven() ? broken_claim(algorithm, setting, proof) : std::string());
+  }
+}
+
+std::vector<const Algorithm*> chosen_rows(const Options& options) {
+  std::vector<const Algorithm*> rows;
+  if (options.name != "all") return {&find_row(options.name, options.collective)};
+  for (const Algorithm& row : algorithms()) {
+    if (options.collective.empty() || row.collective == parse_collective(options.collective)) rows.push_back(&row);
+  }
+  return rows;
+}
+
+int conclude(int proven, int failed, const Options& options, Json report) {
+  if (options.json) {
+    report["proven"] = proven;
+    report["failed"] = failed;
+    fmt::print("{}\n", report.dump(2));
+  } else {
+    fmt::print("{} proven, {} failed\n", proven, failed);
+  }
+  return failed > 0 ? 1 : 0;
+}
+
+int verify_file(const Options& options) {
+  const Schedule schedule = parse_schedule(read_file(options.name), options.name);
+  const Proof proof = verify(schedule);
+  Tally tally;
+  tally.count(options.name, proof, {});
+  Json report{{"algorithm", schedule.algorithm},
+              {"collective", to_string(schedule.collective)},
+              {"ranks", schedule.ranks()},
+              {"failures", tally.failures}};
+  if (proof.proven()) {
+    report["rounds"] = proof.rounds;
+    report["sent"] = proof.sent;
+    report["same_bits"] = proof.same_bits;
+    if (!options.json) {
+      fmt::print("{}: {} on {} ranks, {} rounds, at most {:.4g} buffers sent by a rank, same bits on every rank: {}\n",
+                 options.name, to_string(schedule.collective), schedule.ranks(), proof.rounds, proof.sent,
+                 proof.same_bits ? "yes" : "no");
+    }
+  }
+  return conclude(tally.proven, tally.failed, options, std::move(report));
+}
+
+int verify_rows(const Options& options) {
+  const RankRange range = parse_rank_range(options.ranks);
+  const std::vector<const Algorithm*> rows = chosen_rows(options);
+  Progress progress("proving");
+  Json report{{"ranks", options.ranks}, {"algorithms", Json::array()}};
+  int proven = 0;
+  int failed = 0;
+  if (!options.json) fmt::print("{:33} {:>7} {:>7}  {}\n", "algorithm", "proven", "failed", "same bits on every rank");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Algorithm& row = *rows[i];
+    Tally tally;
+    for (int ranks = range.first; ranks <= range.last; ++ranks) {
+      const double part = static_cast<double>(ranks - range.first) / (range.last - range.first + 1);
+      progress.show((static_cast<double>(i) + part) / static_cast<double>(rows.size()));
+      if (row.accepts(ranks)) prove(row, ranks, tally);
+    }
+    if (tally.proven + tally.failed == 0 && rows.size() == 1) {
+      throw UsageError(fmt::format("{} takes {} only; there is none in {}", full_name(row), row.takes, options.ranks));
+    }
+    proven += tally.proven;
+    failed += tally.failed;
+    const char* const same_bits = tally.same_bits ? "yes" : "no";
+    if (!options.json) fmt::print("{:33} {:7} {:7}  {}\n", full_name(row), tally.proven, tally.failed, same_bits);
+    report["algorithms"].push_back({{"algorithm", full_name(row)},
+                                    {"proven", tally.proven},
+                                    {"failed", tally.failed},
+                                    {"same_bits", tally.same_bits},
+                                    {"failures", tally.failures}});
+  }
+  return conclude(proven, failed, options, std::move(report));
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Action& run) {
+  auto* command = app.add_subcommand("verify", "Prove that programs compute what they promise, without deadlock");
+  command->footer(
+      "Exit status 1 if a proof fails.\n"
+      "Examples:\n"
+      "  trireme verify all --ranks 1..64\n"
+      "  trireme verify my_algorithm.txt");
+  const auto options = std::make_shared<Options>();
+  command->add_option("algorithm", options->name, "an algorithm, a program file, or all")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "a number or a range of ranks; a file says its own")
+      ->type_name("P|FIRST..LAST")
+      ->capture_default_str();
+  add_collective(*command, options->collective);
+  command->add_flag("--json", options->json, "as JSON");
+  command->callback([&run, options] {
+    run = [options] {
+      return options->name != "all" && names_file(options->name) ? verify_file(*options) : verify_rows(*options);
+    };
+  });
+}
+
+}  // namespace trireme::cli
