@@ -1,6 +1,8 @@
 // trireme choose: the fastest algorithm, why, and what other libraries would have taken.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -54,7 +56,7 @@ Json to_json(const Candidate& candidate) {
   return {{"algorithm", full_name(*candidate.algorithm)},
           {"segments", candidate.algorithm->segmented ? candidate.setting.segments : 1},
           {"seconds", candidate.cost.time.count()},
-          {"rounds", candidate.algorithm->rounds.value(candidate.setting)},
+          {"rounds", std::lround(candidate.algorithm->rounds.value(candidate.setting))},
           {"bytes_per_rank", candidate.cost.bytes_per_rank}};
 }
 

@@ -1,6 +1,7 @@
 // trireme simulate: what algorithms cost on a network.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -39,7 +40,7 @@ Json to_json(const Line& line, std::uint64_t bytes) {
           {"bytes", bytes},
           {"segments", line.segments},
           {"seconds", line.cost.time.count()},
-          {"rounds", line.rounds},
+          {"rounds", std::lround(line.rounds)},
           {"bytes_total", line.cost.bytes_total},
           {"bytes_per_rank", line.cost.bytes_per_rank},
           {"busiest_way_in", line.cost.busiest_way_in},

@@ -94,15 +94,28 @@ std::string describe(const Algorithm& algorithm, const Setting& setting) {
 
 void prove(const Algorithm& algorithm, int ranks, Tally& tally) {
   for (const Setting& setting : settings_for(algorithm, ranks)) {
+    const Proof proof = verify(make_schedule(algorithm, setting));
+    tally.count(describe(algorithm, setting), proof,
+                proof.proven() ? broken_claim(algorithm, setting, proof) : std::string());
+  }
+}
+
+// Refuses what would take all memory or find nothing to prove, before anything is printed.
+void check_range(const Algorithm& algorithm, const RankRange& range, bool alone) {
+  int largest = range.last;
+  while (largest >= range.first && !algorithm.accepts(largest)) --largest;
+  if (largest < range.first) {
+    if (!alone) return;
+    throw UsageError(fmt::format("{} takes {} only, and there are none in {}..{}", full_name(algorithm),
+                                 algorithm.takes, range.first, range.last));
+  }
+  for (const Setting& setting : settings_for(algorithm, largest)) {
     const int total = total_ranks(algorithm, setting);
     const std::uint64_t steps = algorithm.program(total / 2, setting).steps.size() * static_cast<std::uint64_t>(total);
     if (steps > kMostSteps) {
       throw UsageError(fmt::format("{} is about {} steps, beyond reason for a proof: give fewer ranks",
                                    describe(algorithm, setting), steps));
     }
-    const Proof proof = verify(make_schedule(algorithm, setting));
-    tally.count(describe(algorithm, setting), proof,
-                proof.proven() ? broken_claim(algorithm, setting, proof) : std::string());
   }
 }
 
@@ -151,6 +164,7 @@ int verify_file(const Options& options) {
 int verify_rows(const Options& options) {
   const RankRange range = parse_rank_range(options.ranks);
   const std::vector<const Algorithm*> rows = chosen_rows(options);
+  for (const Algorithm* row : rows) check_range(*row, range, rows.size() == 1);
   Progress progress("proving");
   Json report{{"ranks", options.ranks}, {"algorithms", Json::array()}};
   int proven = 0;
@@ -163,9 +177,6 @@ int verify_rows(const Options& options) {
       const double part = static_cast<double>(ranks - range.first) / (range.last - range.first + 1);
       progress.show((static_cast<double>(i) + part) / static_cast<double>(rows.size()));
       if (row.accepts(ranks)) prove(row, ranks, tally);
-    }
-    if (tally.proven + tally.failed == 0 && rows.size() == 1) {
-      throw UsageError(fmt::format("{} takes {} only; there is none in {}", full_name(row), row.takes, options.ranks));
     }
     proven += tally.proven;
     failed += tally.failed;
