@@ -44,7 +44,7 @@ Program on_trees(std::span<const TreePlace> trees, int blocks, int segments, boo
     const auto& [parent, children, depth, height, first, each] = trees[tree];
     for (int segment = 0; segment < segments; ++segment) {
       const int rise = segment + height - depth;
-      const int fall = segment + height + depth;
+      const int fall = segment + height + depth - 1;
       if (up && parent >= 0) beats.push_back({rise, Beat::to_parent, tree, segment});
       if (up && !children.empty()) beats.push_back({rise - 1, Beat::from_children, tree, segment});
       if (down && parent >= 0) beats.push_back({fall, Beat::from_parent, tree, segment});

@@ -420,6 +420,14 @@ TEST(Verify, CountsRoundsAlongTheLongestChain) {
        "rank 1\n  receive 0 from 0\n  send 1 to 2\n  send 0 to 2\n"
        "rank 2\n  receive 1 from 1\n  receive 0 from 1\n  send 1..2 to 3\n"
        "rank 3\n  receive 0 from 0\n  receive 1..2 from 2\n"},
+      // Rank 0's send to 1 waits for a receive that can begin only in the second round; but no send need wait.
+      {2,
+       "ranks 5\nblocks 1\ncollective reduce\nroot 4\n"
+       "rank 0\n  send 0 to 4\n  send 0 to 1\n  receive 0 from 2\n  send 0 to 3\n"
+       "rank 1\n  send 0 to 4\n  receive 0 from 3\n  send 0 to 2\n  receive 0 from 0\n"
+       "rank 2\n  send 0 to 4\n  send 0 to 0\n  receive 0 from 1\n"
+       "rank 3\n  send 0 to 4\n  send 0 to 1\n  receive 0 from 0\n"
+       "rank 4\n  add 0 from 0\n  add 0 from 1\n  add 0 from 2\n  add 0 from 3\n"},
   };
   for (const Case& one : cases) EXPECT_EQ(prove(one.text).rounds, one.rounds) << one.text;
 }
