@@ -1,7 +1,6 @@
 // SVG for the drawings: a page of shapes and text, and colours that everyone can tell apart on it.
 #pragma once
 
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
