@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
-.PHONY: help setup build demo test test-debug test-asan test-tsan bench lint format clean
+.PHONY: help setup build demo test test-debug test-asan test-tsan bench docs lint format clean
 
 JOBS ?= $(shell nproc)
 sources = git ls-files -z '*.h' '*.cpp'
@@ -30,6 +30,9 @@ test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unopti
 bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
 	cmake --build --preset release --target trireme_bench
 	build/bench/trireme_bench $(if $(ONLY),--only '$(ONLY)')
+
+docs: build  ## make the tables and pictures of README and docs/ anew
+	tools/docs
 
 lint: build/build.ninja  ## check format, clang-tidy's findings and the order of the layers
 	@tools/setup lint

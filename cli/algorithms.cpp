@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -14,10 +15,24 @@ namespace {
 struct Options {
   std::string collective;
   bool json = false;
+  bool markdown = false;
 };
+
+void print_markdown(std::span<const Algorithm> rows) {
+  fmt::print(
+      "| algorithm | ranks | rounds | buffers sent | how | reference |\n| --- | --- | --- | --- | --- | --- |\n");
+  for (const Algorithm& row : rows) {
+    fmt::print("| `{}` | {} | {} | {} | {} | {} |\n", full_name(row), row.takes, row.rounds.text, row.sent.text,
+               row.description, row.reference);
+  }
+}
 
 int list(const Options& options) {
   const auto rows = options.collective.empty() ? algorithms() : algorithms(parse_collective(options.collective));
+  if (options.markdown) {
+    print_markdown(rows);
+    return 0;
+  }
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   if (!options.json) fmt::print("{:33} {:15} {:33} {:26} {}\n", "algorithm", "ranks", "rounds", "buffers sent", "how");
   for (const Algorithm& row : rows) {
@@ -47,6 +62,7 @@ void add_algorithms(CLI::App& app, Action& run) {
   const auto options = std::make_shared<Options>();
   add_collective(*command, options->collective);
   command->add_flag("--json", options->json, "as JSON, with references");
+  command->add_flag("--markdown", options->markdown, "as a table for a document, with references");
   command->callback([&run, options] { run = [options] { return list(*options); }; });
 }
 
