@@ -11,7 +11,6 @@
 #include "cli/progress.h"
 #include "trireme/choose.h"
 #include "trireme/draw.h"
-#include "trireme/error.h"
 
 namespace trireme::cli {
 namespace {
@@ -59,7 +58,6 @@ int run_race(const Options& options) {
   check(algorithms(collective).front(), read.situation.setting);
   const std::uint64_t from = parse_bytes(options.from);
   const std::uint64_t to = parse_bytes(options.to);
-  if (from < 1 || to < from) throw UsageError("the sizes must go up, from at least one byte: --from 1KiB --to 1GiB");
   std::optional<OutputFile> file;
   if (!options.svg.empty()) file.emplace(options.svg);
   std::optional<Progress> progress("racing");

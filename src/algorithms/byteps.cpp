@@ -5,6 +5,7 @@
 //   result  the same bits on every rank
 // The time of 2P(P-1)/D buffers needs both directions busy at once, that is, many segments.
 // Jiang et al., A Unified Architecture for Accelerating Distributed DNN Training, OSDI 2020.
+#include <algorithm>
 #include <numeric>
 
 #include "algorithms/algorithms.h"
@@ -51,9 +52,10 @@ Program byteps(int rank, int ranks, int servers, int segments) {
       if (parts.part(owner).count > 0) step(owner);
     }
   };
-  const auto each_worker = [&](int direction, auto&& step) {
-    for (int i = 1; i <= ranks; ++i) {
-      const int worker = workers(rank + direction * i);
+  // Calls step(worker) for every other worker from `first` on, in one direction or the other, if there is a part for it.
+  const auto each_worker = [&](int first, int direction, auto&& step) {
+    for (int i = 0; i < ranks; ++i) {
+      const int worker = workers(first + direction * i);
       if (worker != rank && parts.part(rank).count > 0) step(worker);
     }
   };
@@ -65,11 +67,12 @@ Program byteps(int rank, int ranks, int servers, int segments) {
   for (int segment = 0; segment < segments; ++segment) {
     const Run own = part(rank, segment);
     bool holds_something = works;
-    each_worker(-1, [&](int worker) {
+    // In the order in which the pushes come: the rank just before this one, or the last worker, reaches it first.
+    each_worker(std::min(rank, ranks) - 1, -1, [&](int worker) {
       holds_something ? program.add(own, worker) : program.receive(own, worker);
       holds_something = true;
     });
-    each_worker(1, [&](int worker) { program.send(own, worker); });
+    each_worker(rank + 1, 1, [&](int worker) { program.send(own, worker); });
   }
   for (int segment = 0; works && segment < segments; ++segment) {
     each_owner(-1, [&](int owner) { program.receive(part(owner, segment), owner); });

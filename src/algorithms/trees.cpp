@@ -62,7 +62,7 @@ Program on_trees(std::span<const TreePlace> trees, int blocks, int segments, boo
 TreePlace star_place(int rank, int ranks, int root) {
   if (rank != root) return {.parent = root, .depth = 1, .height = 1};
   TreePlace place{.height = 1};
-  for (int i = ranks - 1; i > 0; --i) place.children.push_back(Circle{ranks}(root + i));
+  for (int i = 1; i < ranks; ++i) place.children.push_back(Circle{ranks}(root + i));
   return place;
 }
 

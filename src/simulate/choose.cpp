@@ -51,6 +51,7 @@ std::string unfit(const Algorithm& algorithm, const Situation& situation) {
 
 std::string reason_for(const Choice& choice, const Situation& situation) {
   const Candidate& best = choice.best();
+  if (best.cost.steps == 0) return "One rank has nothing to exchange.";
   const auto network = make_network(*situation.topology, total_ranks(*best.algorithm, best.setting));
   const Simulated empty = simulate(*best.algorithm, best.setting, *network, {.reduce_rate = situation.reduce_rate});
   const double latency = best.cost.time.count() > 0 ? empty.time / best.cost.time : 1;
@@ -140,6 +141,7 @@ Choice choose(const Situation& situation, const std::function<void(double)>& pro
 
 Race race(const Situation& situation, std::uint64_t least, std::uint64_t most,
           const std::function<void(double)>& progress) {
+  if (least < 1 || most < least) throw UsageError("the sizes of a race must go up, from at least one byte");
   Race race{
       .collective = situation.collective, .ranks = situation.setting.ranks, .bytes = {}, .entries = {}, .winners = {}};
   for (std::uint64_t bytes = least; bytes <= most; bytes *= 2) race.bytes.push_back(bytes);
@@ -148,7 +150,8 @@ Race race(const Situation& situation, std::uint64_t least, std::uint64_t most,
     if (unfit(algorithm, situation).empty()) runners.push_back(&algorithm);
   }
   for (const Algorithm* runner : runners) race.entries.push_back({std::string(runner->name), {}, {}});
-  if (race.entries.empty() || race.bytes.empty()) throw UsageError("there is nothing to race: no algorithm or no size");
+  if (race.entries.empty())
+    throw UsageError("there is nothing to race: no algorithm can be simulated on so many ranks");
 
   Situation lap = situation;
   for (std::size_t i = 0; i < race.bytes.size(); ++i) {
