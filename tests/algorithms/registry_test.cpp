@@ -79,7 +79,7 @@ TEST(Registry, SuggestsTheNearestName) {
 }
 
 std::string complaint(std::string_view name, const Setting& setting) {
-  const std::string checked = usage_error([&] { check(find_algorithm(name), setting); });
+  std::string checked = usage_error([&] { check(find_algorithm(name), setting); });
   const std::string made = usage_error([&] { make_schedule(find_algorithm(name), setting); });
   EXPECT_EQ(checked, made);
   return checked;

@@ -261,11 +261,14 @@ TEST(Text, StandsGarbage) {
 
 TEST(Text, StandsRandomEdits) {
   const std::vector<std::string> originals{std::string(kExchange), std::string(kServed), std::string(kRooted)};
-  const std::vector<std::string> pieces{
-      "0",       "9",     " ",      "\n",    "#",         "..",     "-",
-      "rank",    "ranks", "blocks", "root ", "servers 1", "send ",  "receive ",
-      "add ",    " to ",  " from ", "\0",    "\xff",      "999999", "collective barrier\n",
-      "rank 0\n"};
+  const std::vector<std::string> pieces{"0",       "9",        " ",
+                                        "\n",      "#",        "..",
+                                        "-",       "rank",     "ranks",
+                                        "blocks",  "root ",    "servers 1",
+                                        "send ",   "receive ", "add ",
+                                        " to ",    " from ",   std::string(1, '\0'),
+                                        "\xff",    "999999",   "collective barrier\n",
+                                        "rank 0\n"};
   test::Random random(4);
   int schedules = 0;
   const int tries = 2000 * test::kEffort;

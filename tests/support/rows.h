@@ -39,16 +39,15 @@ inline std::string describe(const Setting& s) {
                      s.root, s.segments, s.ranks_per_host, s.rows, s.servers, s.trees ? s.trees->trees.size() : 0);
 }
 
-/// Each setting so far with each of the values.
+/// Each setting so far with each of the values; a value that comes twice counts once.
 template <typename Value>
-void vary(std::vector<Setting>& settings, Value Setting::*field, std::vector<Value> values) {
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
+void vary(std::vector<Setting>& settings, Value Setting::*field, const std::vector<Value>& values) {
   std::vector<Setting> varied;
-  for (Setting setting : settings) {
-    for (const Value& value : values) {
-      setting.*field = value;
+  for (const Setting& setting : settings) {
+    for (auto value = values.begin(); value != values.end(); ++value) {
+      if (std::find(values.begin(), value, *value) != value) continue;
       varied.push_back(setting);
+      varied.back().*field = *value;
     }
   }
   settings = std::move(varied);
