@@ -47,7 +47,7 @@ std::vector<Verdict> judge(const Situation& situation, const Choice& choice) {
 }
 
 std::string name_with_segments(const Candidate& candidate) {
-  const std::string name = full_name(*candidate.algorithm);
+  std::string name = full_name(*candidate.algorithm);
   if (!candidate.algorithm->segmented) return name;
   return fmt::format("{}, {} segment{}", name, candidate.setting.segments, candidate.setting.segments == 1 ? "" : "s");
 }

@@ -53,8 +53,8 @@ Candidate best_segments(const Algorithm& algorithm, const Situation& situation);
 
 /// What a library's fixed rules take for allreduce of float32.
 struct Policy {
-  std::string_view name;    ///< openmpi or mpich
-  std::string_view source;  ///< where the rules come from
+  std::string_view name;                                     ///< openmpi or mpich
+  std::string_view source;                                   ///< where the rules come from
   std::string_view (*rule)(int ranks, std::uint64_t bytes);  ///< the algorithm's name here
 };
 

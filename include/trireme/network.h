@@ -86,12 +86,12 @@ std::unique_ptr<Network> make_graph(int ranks, int switches, const std::vector<G
 
 /// What a topology file describes, before the number of ranks is known.
 struct Topology {
-  std::string kind = "switch";   ///< switch, two_level, torus or graph
-  Link link;                     ///< of a switch or torus, and between hosts
-  Link inside;                   ///< within a host
+  std::string kind = "switch";  ///< switch, two_level, torus or graph
+  Link link;                    ///< of a switch or torus, and between hosts
+  Link inside;                  ///< within a host
   int ranks_per_host = 0;
   int rows = 0, columns = 0;
-  int ranks = 0, switches = 0;   ///< of a graph
+  int ranks = 0, switches = 0;  ///< of a graph
   std::vector<GraphLink> links;
 };
 

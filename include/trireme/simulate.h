@@ -22,7 +22,7 @@ struct Delivery {
   bool adds;     ///< it was added, not received
   Ticks begins;  ///< the first byte leaves
   Ticks arrives;
-  Ticks ends;    ///< it has been added, or put into place
+  Ticks ends;  ///< it has been added, or put into place
 };
 
 struct Simulated {
@@ -34,11 +34,11 @@ struct Simulated {
 };
 
 struct SimulateOptions {
-  std::uint64_t bytes = 0;                     ///< of the buffer
-  double reduce_rate = 8e9;                    ///< bytes that a rank adds in a second
-  int window = 32;                             ///< how far a rank looks past its oldest unfinished step
-  std::vector<Delivery>* deliveries = nullptr; ///< if given, filled with every message
-  std::function<void(double)> progress = {};   ///< called now and then with the part that is done
+  std::uint64_t bytes = 0;                      ///< of the buffer
+  double reduce_rate = 8e9;                     ///< bytes that a rank adds in a second
+  int window = 32;                              ///< how far a rank looks past its oldest unfinished step
+  std::vector<Delivery>* deliveries = nullptr;  ///< if given, filled with every message
+  std::function<void(double)> progress = {};    ///< called now and then with the part that is done
 };
 
 /// The programs of all ranks, one at a time, so that they need not be in memory together.

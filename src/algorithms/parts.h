@@ -17,8 +17,9 @@ struct Circle {
   std::vector<Run> arc(int first, int count) const;
 };
 
-inline int floor_log2(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
-inline int ceil_log2(int n) { return std::bit_width(static_cast<unsigned>(n) - 1); }
+inline int floor_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n))) - 1; }
+inline int ceil_log2(int n) { return static_cast<int>(std::bit_width(static_cast<unsigned>(n) - 1)); }
+inline int floor_power_of_two(int n) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(n))); }
 inline bool is_power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(n)); }
 
 /// The prime factors of n in ascending order; none for 1.

@@ -9,7 +9,7 @@
 namespace trireme {
 
 Program recursive_doubling(int rank, int ranks) {
-  const int core = 1 << floor_log2(ranks);
+  const int core = floor_power_of_two(ranks);
   Program program{.blocks = 1};
   if (rank >= core) {
     program.send(0, rank - core);

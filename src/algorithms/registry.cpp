@@ -57,7 +57,7 @@ constexpr Claim kTwiceOtherShares{"2(P-1)/P", twice_other_shares};
 
 // Of the two extra rounds, one hides behind the exchanges of ranks without a guest while these are at least as many.
 double recursive_doubling_rounds(S s) {
-  const int core = 1 << floor_log2(s.ranks);
+  const int core = floor_power_of_two(s.ranks);
   const int guests = s.ranks - core;
   if (guests == 0) return floor_log2(s.ranks);
   return floor_log2(s.ranks) + (guests <= core / 2 ? 1 : 2);
