@@ -5,16 +5,14 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstdint>
-#include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "simulate/event_queue.h"
 #include "simulate/tape.h"
+#include "simulate/window.h"
 #include "trireme/simulate.h"
 
 namespace trireme {
@@ -29,7 +27,7 @@ enum class Outcome {
 template <int kWords>
 class Engine {
  public:
-  static constexpr int kWindow = 32 * kWords;
+  static constexpr int kWindow = Window<kWords>::kSize;
 
   Engine(const Network& network, const SimulateOptions& options, int blocks)
       : network_(network),
@@ -91,33 +89,14 @@ class Engine {
   }
 
  private:
-  static constexpr int kNone = std::numeric_limits<int>::min();
   static constexpr int kLeave = 1 << 30;  // an event's number: a message below it, ~rank if negative, else a way
-  static constexpr int kNoBlock = std::numeric_limits<int>::max();
 
-  enum State : std::uint8_t { kSend = 1, kAdd = 2, kArrived = 4, kDone = 8 };
-
-  using Mask = std::array<std::uint32_t, kWords>;
-
-  // The steps in hand are a ring of slots in program order, from the oldest unfinished one on; arrays rather than a
-  // struct a slot, since a new step is compared with all of them at once.
   struct Rank {
-    explicit Rank(Tape steps) : tape(std::move(steps)) {
-      std::fill(std::begin(first), std::end(first), kNoBlock);
-      std::fill(std::begin(end), std::end(end), kNone);
-      std::fill(std::begin(key), std::end(key), kNone);
-    }
+    explicit Rank(Tape steps) : tape(std::move(steps)) {}
 
-    int first[kWindow], end[kWindow];  // blocks; a slot that is free has none
-    int key[kWindow];                  // ~peer of a send that waits, peer of a receive without its message
-    std::int16_t waits[kWindow]{};     // earlier steps that must be done before this one
-    Ticks ready[kWindow]{};            // when all that it waited for was done; once done, when it was itself
-    Mask dependents[kWindow]{};        // slots that wait for this one
-    Mask writes{};                     // slots with a receive or add
-    std::uint8_t state[kWindow]{};
+    Window<kWords> window;
     bool wakes = false;  // an event to look again is on its way
     bool tape_ended = false;
-    std::uint32_t head = 0, tail = 0;
     int early = 0;  // messages that came before the step that takes them
     Ticks adder_free{0};
     std::uint64_t sent = 0, taken = 0;
@@ -169,7 +148,7 @@ class Engine {
   };
 
   int count() const { return static_cast<int>(ranks_.size()); }
-  static bool finished(const Rank& rank) { return rank.tape_ended && rank.head == rank.tail; }
+  static bool finished(const Rank& rank) { return rank.tape_ended && rank.window.empty(); }
 
   std::int64_t bytes_of(int first, int end) const {
     return (end - first) * block_bytes_ + std::min(end, longer_blocks_) - std::min(first, longer_blocks_);
@@ -188,147 +167,60 @@ class Engine {
     if (later->what >= 0 && later->what < kLeave) __builtin_prefetch(&messages_[later->what]);
     const int soon = queue_.ahead(kRankAhead)->what;
     if (soon < 0 || soon >= kLeave) return;
-    const Message& message = messages_[soon];
-    __builtin_prefetch(&way_free_[message.at == message.from ? message.from : message.to]);
-    const char* const rank = reinterpret_cast<const char*>(&ranks_[message.to]);
+    const char* const rank = reinterpret_cast<const char*>(&ranks_[messages_[soon].to]);
     constexpr std::size_t kLine = 64;
-    for (std::size_t offset = 0; offset < offsetof(Rank, tape); offset += kLine) __builtin_prefetch(rank + offset);
-  }
-
-  void retire(Rank& rank) {
-    while (rank.head != rank.tail) {
-      const std::uint32_t slot = rank.head % kWindow;
-      if ((rank.state[slot] & kDone) == 0 || rank.ready[slot] > now_) return;
-      rank.first[slot] = kNoBlock;
-      rank.end[slot] = kNone;
-      ++rank.head;
-    }
+    for (std::size_t offset = 0; offset < sizeof(Rank); offset += kLine) __builtin_prefetch(rank + offset);
   }
 
   // Takes steps off the tape while the window has room.
   void issue(int r) {
     Rank& rank = ranks_[r];
-    retire(rank);
+    rank.window.retire(now_);
     Step step{Action::send, 0, 0};
-    while (rank.tail - rank.head < kWindow && !rank.tape_ended) {
+    while (!rank.window.full() && !rank.tape_ended) {
       if (!rank.tape.next(step)) {
         rank.tape_ended = true;
         break;
       }
-      place(r, rank, step);
-      retire(rank);
+      ++result_.steps;
+      const int slot = rank.window.put(step, now_);
+      if (step.action != Action::send && rank.early > 0) take_early(r, rank, slot);
+      if (step.action == Action::send && !rank.window.waits(slot)) send(r, rank, slot);
+      rank.window.retire(now_);
     }
     // A full window whose oldest step is settled but not yet past must be looked at again.
-    if (rank.head == rank.tail || rank.wakes || rank.tape_ended) return;
-    const std::uint32_t oldest = rank.head % kWindow;
-    if ((rank.state[oldest] & kDone) != 0) {
+    if (rank.window.empty() || rank.wakes || rank.tape_ended) return;
+    if (rank.window.done(rank.window.oldest())) {
       rank.wakes = true;
-      queue_.push(rank.ready[oldest], ~r);
+      queue_.push(rank.window.ready(rank.window.oldest()), ~r);
     }
-  }
-
-  void place(int r, Rank& rank, const Step& step) {
-    ++result_.steps;
-    const int slot = static_cast<int>(rank.tail++ % kWindow);
-    const bool sends = step.action == Action::send;
-    const Ticks ready = wait_for_earlier(rank, slot, step, sends);
-    const std::uint32_t bit = std::uint32_t{1} << (slot % 32);
-    rank.first[slot] = step.run.first;
-    rank.end[slot] = step.run.end();
-    rank.ready[slot] = ready;
-    rank.key[slot] = sends ? ~step.peer : step.peer;
-    rank.state[slot] = sends ? kSend : step.action == Action::add ? kAdd : 0;
-    if (sends) {
-      rank.writes[slot / 32] &= ~bit;
-      if (rank.waits[slot] == 0) send(r, rank, slot);
-      return;
-    }
-    rank.writes[slot / 32] |= bit;
-    if (rank.early > 0) take_early(r, rank, slot);
-  }
-
-  // Bit i of a word if the condition holds, without a branch, so that the compiler turns the loops round it into SIMD.
-  static std::uint32_t bit_if(int condition, int i) {
-    static constexpr std::array<std::uint32_t, 32> kBits = [] {
-      std::array<std::uint32_t, 32> bits{};
-      for (int bit = 0; bit < 32; ++bit) bits[bit] = std::uint32_t{1} << bit;
-      return bits;
-    }();
-    return static_cast<std::uint32_t>(-condition) & kBits[i];
-  }
-
-  static std::uint32_t slots_with_key(const Rank& rank, int word, int key) {
-    const int* const keys = rank.key + word * 32;
-    std::uint32_t slots = 0;
-    for (int i = 0; i < 32; ++i) slots |= bit_if(keys[i] == key, i);
-    return slots;
-  }
-
-  // Counts the earlier steps that are not done yet, and returns when those that are were done.
-  Ticks wait_for_earlier(Rank& rank, int slot, const Step& step, bool sends) {
-    Ticks ready = now_;
-    const int first = step.run.first;
-    const int end = step.run.end();
-    bool channel_waits = false;
-    for (int word = 0; word < kWords; ++word) {
-      const int* const firsts = rank.first + word * 32;
-      const int* const ends = rank.end + word * 32;
-      std::uint32_t earlier = 0;
-      for (int i = 0; i < 32; ++i) earlier |= bit_if((firsts[i] < end) & (first < ends[i]), i);
-      if (sends) {
-        earlier &= rank.writes[word];
-        channel_waits = channel_waits || slots_with_key(rank, word, ~step.peer) != 0;
-      }
-      for (; earlier != 0; earlier &= earlier - 1) {
-        const int other = word * 32 + std::countr_zero(earlier);
-        if ((rank.state[other] & kDone) != 0) {
-          ready = std::max(ready, rank.ready[other]);
-        } else {
-          wait_for(rank, slot, other);
-        }
-      }
-    }
-    // The last send of the channel that waits is enough: it waits for those before it.
-    if (channel_waits) {
-      int other = slot;
-      do {
-        other = (other + kWindow - 1) % kWindow;
-      } while (rank.key[other] != ~step.peer);
-      wait_for(rank, slot, other);
-    }
-    return ready;
-  }
-
-  static void wait_for(Rank& rank, int slot, int other) {
-    rank.dependents[other][slot / 32] |= std::uint32_t{1} << (slot % 32);
-    ++rank.waits[slot];
   }
 
   void send(int r, Rank& rank, int slot) {
-    const int peer = ~rank.key[slot];
-    const int id = new_message();
-    const std::int64_t bytes = bytes_of(rank.first[slot], rank.end[slot]);
+    const Window<kWords>& window = rank.window;
+    const Ticks begins = window.ready(slot);
+    const std::int64_t bytes = bytes_of(window.first(slot), window.end(slot));
     rank.sent += bytes;
+    const int id = new_message();
     messages_[id] = {.from = r,
-                     .to = peer,
+                     .to = window.peer(slot),
                      .at = r,
                      .delivery = -1,
                      .bytes = bytes,
-                     .tail = rank.ready[slot],
+                     .tail = begins,
                      .next = -1,
-                     .order = 0};
+                     .order = window.order(slot)};
     if (options_.deliveries != nullptr) {
       messages_[id].delivery = static_cast<int>(options_.deliveries->size());
-      const Run run(rank.first[slot], rank.end[slot] - rank.first[slot]);
-      options_.deliveries->push_back({r, peer, run, run, false, rank.ready[slot], {}, {}});
+      const Run run(window.first(slot), window.end(slot) - window.first(slot));
+      options_.deliveries->push_back({r, window.peer(slot), run, run, false, begins, {}, {}});
     }
-    messages_[id].order = rank.head + (slot - rank.head) % kWindow;
-    if (rank.ready[slot] <= now_) {
+    if (begins <= now_) {
       move(id);
     } else {
-      queue_.push(rank.ready[slot], id);
+      queue_.push(begins, id);
     }
-    done(r, rank, slot, rank.ready[slot]);
+    done(r, rank, slot, begins);
   }
 
   // The message's first byte is at a place; if that is the end of its journey, so is its last.
@@ -370,7 +262,7 @@ class Engine {
     const int r = messages_[id].to;
     Rank& rank = ranks_[r];
     rank.taken += messages_[id].bytes;
-    const int slot = oldest_waiting(rank, messages_[id].from);
+    const int slot = rank.window.oldest_waiting(messages_[id].from);
     if (slot < 0) {
       keep_early(rank, id);
     } else {
@@ -379,42 +271,26 @@ class Engine {
     issue(r);
   }
 
-  static int oldest_waiting(const Rank& rank, int from) {
-    const int head = static_cast<int>(rank.head % kWindow);
-    int wrapped = -1;  // the first slot before the head: younger than all from the head on
-    for (int word = 0; word < kWords; ++word) {
-      const std::uint32_t waiting = slots_with_key(rank, word, from);
-      if (waiting == 0) continue;
-      const int begin = std::clamp(head - word * 32, 0, 32);
-      const std::uint32_t from_head = begin == 32 ? 0 : waiting >> begin << begin;
-      if (from_head != 0) return word * 32 + std::countr_zero(from_head);
-      if (wrapped < 0) wrapped = word * 32 + std::countr_zero(waiting);
-    }
-    return wrapped;
-  }
-
   void take(int r, Rank& rank, int slot, int id) {
     const Message& message = messages_[id];
-    rank.key[slot] = kNone;
-    rank.state[slot] |= kArrived;
-    rank.ready[slot] = std::max(rank.ready[slot], message.tail);
+    rank.window.give_message(slot, message.tail);
     if (message.delivery >= 0) {
       Delivery& delivery = (*options_.deliveries)[message.delivery];
-      delivery.taken.first = rank.first[slot];
-      delivery.adds = (rank.state[slot] & kAdd) != 0;
+      delivery.taken.first = rank.window.first(slot);
+      delivery.adds = rank.window.adds(slot);
       delivery.arrives = message.tail;
       delivery_of_[static_cast<std::size_t>(r) * kWindow + slot] = message.delivery;
     }
     free_messages_.push_back(id);
-    if (rank.waits[slot] == 0) finish(r, rank, slot);
+    if (!rank.window.waits(slot)) finish(r, rank, slot);
   }
 
   // A receive or add that has its message and whose turn it is.
   void finish(int r, Rank& rank, int slot) {
-    Ticks ends = rank.ready[slot];
-    if ((rank.state[slot] & kAdd) != 0) {
-      ends =
-          std::max(ends, rank.adder_free) + duration(ticks_per_added_byte_, bytes_of(rank.first[slot], rank.end[slot]));
+    Ticks ends = rank.window.ready(slot);
+    if (rank.window.adds(slot)) {
+      const std::int64_t bytes = bytes_of(rank.window.first(slot), rank.window.end(slot));
+      ends = std::max(ends, rank.adder_free) + duration(ticks_per_added_byte_, bytes);
       rank.adder_free = ends;
     }
     if (options_.deliveries != nullptr) {
@@ -425,19 +301,13 @@ class Engine {
 
   void done(int r, Rank& rank, int slot, Ticks time) {
     last_ = std::max(last_, time);
-    rank.key[slot] = kNone;
-    rank.ready[slot] = time;
-    rank.state[slot] |= kDone;
-    for (int word = 0; word < kWords; ++word) {
-      std::uint32_t dependents = std::exchange(rank.dependents[slot][word], 0);
-      for (; dependents != 0; dependents &= dependents - 1) {
-        const int other = word * 32 + std::countr_zero(dependents);
-        rank.ready[other] = std::max(rank.ready[other], time);
-        if (--rank.waits[other] > 0) continue;
-        if ((rank.state[other] & kSend) != 0) send(r, rank, other);
-        if ((rank.state[other] & kArrived) != 0) finish(r, rank, other);
+    rank.window.finish(slot, time, [&](int other) {
+      if (rank.window.sends(other)) {
+        send(r, rank, other);
+      } else if (rank.window.has_message(other)) {
+        finish(r, rank, other);
       }
-    }
+    });
   }
 
   int new_message() {
@@ -464,7 +334,7 @@ class Engine {
   }
 
   void take_early(int r, Rank& rank, int slot) {
-    const auto entry = early_.find(channel_key(rank.key[slot], r));
+    const auto entry = early_.find(channel_key(rank.window.peer(slot), r));
     if (entry == early_.end()) return;
     const int id = entry->second.first;
     entry->second.first = messages_[id].next;
@@ -478,9 +348,9 @@ class Engine {
     bool ended = true;
     now_ = std::max(now_, last_);
     for (Rank& rank : ranks_) {
-      retire(rank);
+      rank.window.retire(now_);
       ended = ended && finished(rank);
-      full = full || (rank.tail - rank.head == kWindow && !rank.tape_ended);
+      full = full || (rank.window.full() && !rank.tape_ended);
     }
     if (ended) return Outcome::ended;
     return full ? Outcome::short_sighted : Outcome::stuck;
