@@ -34,7 +34,8 @@ struct Proof {
   bool proven() const { return !finding.has_value(); }
 };
 
-/// Proves the schedule or finds the first thing wrong with it. Never throws for a wrong schedule.
+/// Proves the schedule or finds the first thing wrong with it. Never throws for a wrong schedule; UsageError for one too
+/// large to prove.
 Proof verify(const Schedule& schedule);
 
 }  // namespace trireme

@@ -412,6 +412,12 @@ void check(const Algorithm& algorithm, const Setting& setting) {
     throw UsageError(fmt::format("{} rows do not divide {} ranks", setting.rows, setting.ranks));
   }
   if (setting.ranks_per_host < 0) throw UsageError(fmt::format("a host can't have {} ranks", setting.ranks_per_host));
+  // byteps cuts about P^2 blocks.
+  if (algorithm.served &&
+      static_cast<std::int64_t>(setting.ranks) * setting.ranks > kMostBlocks / 2 / setting.segments) {
+    throw UsageError(fmt::format("{} on {} ranks with {} segments would take too many blocks", name, setting.ranks,
+                                 setting.segments));
+  }
   if (algorithm.served && (setting.servers < 0 || setting.servers > setting.ranks)) {
     throw UsageError(fmt::format("{} takes 0 to {} servers for {} ranks, not {}", name, setting.ranks, setting.ranks,
                                  setting.servers));

@@ -16,12 +16,10 @@ inline constexpr Symbol kUndefined = -1;
 
 class Symbols {
  public:
-  explicit Symbols(int ranks);
+  Symbols(int ranks, int blocks);
 
   /// The block that `rank` starts with.
-  Symbol original(int rank, int block);
-
-  bool is_original(Symbol symbol, int rank, int block) const;
+  Symbol original(int rank, int block) const { return rank * blocks_ + block; }
 
   /// The sum of two defined symbols.
   Symbol sum(Symbol left, Symbol right);
@@ -33,17 +31,19 @@ class Symbols {
   int first_missing(Symbol symbol, int ranks) const;
 
   /// The block that all parts of the symbol came from, or kMixed.
-  int block(Symbol symbol) const { return block_[symbol]; }
+  int block(Symbol symbol) const { return symbol < originals_ ? symbol % blocks_ : block_of_sum_[symbol - originals_]; }
   static constexpr int kMixed = -1;
 
  private:
-  Symbol make(std::uint64_t key, int block);
-  const std::uint64_t* parts(Symbol symbol) const { return &parts_[static_cast<std::size_t>(symbol) * words_]; }
+  // Which of 64 ranks are in the symbol.
+  std::uint64_t parts(Symbol symbol, std::size_t word) const;
 
+  int blocks_;
+  Symbol originals_;   // numbers below it are originals, those from it on are sums
   std::size_t words_;  // of one set of ranks
-  std::vector<std::uint64_t> parts_;
-  std::vector<int> block_;
-  std::unordered_map<std::uint64_t, Symbol> known_;
+  std::vector<std::uint64_t> parts_of_sum_;
+  std::vector<int> block_of_sum_;
+  std::unordered_map<std::uint64_t, Symbol> sums_;  // by the two symbols that are added
 };
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 
 #include "program/order.h"
 #include "program/symbols.h"
+#include "trireme/error.h"
 
 namespace trireme {
 namespace {
@@ -54,7 +55,7 @@ class Verifier {
   explicit Verifier(const Schedule& schedule)
       : schedule_(schedule),
         steps_(schedule),
-        symbols_(schedule.ranks()),
+        symbols_(schedule.ranks(), schedule.blocks()),
         values_(schedule.ranks(), std::vector<Symbol>(schedule.blocks(), kUndefined)) {}
 
   Proof run() {
@@ -178,7 +179,7 @@ class Verifier {
     }
     if (symbols_.block(value) != source_block) return "holds what belongs in another block";
     if (source < 0) return wrong_parts(value);
-    return symbols_.is_original(value, source, source_block)
+    return value == symbols_.original(source, source_block)
                ? ""
                : fmt::format("does not hold rank {}'s block {}", source, source_block);
   }
@@ -237,6 +238,12 @@ class Verifier {
 
 Proof verify(const Schedule& schedule) {
   if (std::optional<Finding> finding = malformed(schedule)) return {.finding = std::move(finding)};
+  constexpr std::int64_t kMostValues =
+      1 << 26;  // a proof looks at every block of every rank, and at every pair of ranks
+  if (static_cast<std::int64_t>(schedule.ranks()) * std::max(schedule.ranks(), schedule.blocks()) > kMostValues) {
+    throw UsageError(
+        fmt::format("{} ranks with {} blocks are beyond reason for a proof", schedule.ranks(), schedule.blocks()));
+  }
   return Verifier(schedule).run();
 }
 
