@@ -87,7 +87,10 @@ double hierarchical_sent(S s) {
   return std::max(leader, hosts.each > 2 ? 2.0 : 0.0);
 }
 
-double torus_rounds(S s) { return 2 * (rows_of(s) - 1) + 2 * (s.ranks / rows_of(s) - 1); }
+double torus_rounds(S s) {
+  const int columns = s.ranks / rows_of(s);
+  return 2 * (rows_of(s) - 1) + 2 * (columns - 1);
+}
 
 double byteps_sent(S s) {
   if (s.ranks == 1) return 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <compare>
+#include <tuple>
 
 #include "algorithms/parts.h"
 
@@ -21,7 +21,9 @@ struct Beat {
   int tree;
   int segment;
 
-  auto operator<=>(const Beat&) const = default;
+  bool operator<(const Beat& other) const {
+    return std::tie(beat, kind, tree, segment) < std::tie(other.beat, other.kind, other.tree, other.segment);
+  }
 };
 
 void take(Program& program, const Beat& beat, const TreePlace& place) {

@@ -32,7 +32,7 @@ class Engine {
   Engine(const Network& network, const SimulateOptions& options, int blocks)
       : network_(network),
         options_(options),
-        block_bytes_(options.bytes / blocks),
+        block_bytes_(static_cast<std::int64_t>(options.bytes / blocks)),
         longer_blocks_(static_cast<int>(options.bytes % blocks)),
         ticks_per_added_byte_(1e12 / options.reduce_rate),
         way_free_(network.ways()),
@@ -155,7 +155,7 @@ class Engine {
   }
 
   static Ticks duration(double ticks_per_byte, std::int64_t bytes) {
-    return Ticks(static_cast<std::int64_t>(ticks_per_byte * static_cast<double>(bytes) + 0.5));
+    return Ticks(static_cast<std::int64_t>(ticks_per_byte * static_cast<double>(bytes)));
   }
 
   // With tens of thousands of ranks every event finds its rank outside the cache; so ask for those of the next events.

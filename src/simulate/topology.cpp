@@ -21,9 +21,9 @@ class TopologyReader {
 
   Topology read(std::string_view text) const {
     const Json json = parse(text);
-    if (!json.is_object()) fail("it must be one object, like {\"kind\": \"switch\"}");
+    if (!json.is_object()) fail(R"(it must be one object, like {"kind": "switch"})");
     if (!json.contains("kind") || !json["kind"].is_string()) {
-      fail("it needs a \"kind\": \"switch\", \"two_level\", \"torus\" or \"graph\"");
+      fail(R"(it needs a "kind": "switch", "two_level", "torus" or "graph")");
     }
     Topology topology{.kind = json["kind"], .link = default_, .inside = {}, .links = {}};
     if (topology.kind == "switch") {

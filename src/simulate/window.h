@@ -108,7 +108,10 @@ class Window {
 
  private:
   static constexpr int kNone = std::numeric_limits<int>::min();
-  enum State : std::uint8_t { kSend = 1, kAdd = 2, kHasMessage = 4, kDone = 8 };
+  static constexpr std::uint8_t kSend = 1;
+  static constexpr std::uint8_t kAdd = 2;
+  static constexpr std::uint8_t kHasMessage = 4;
+  static constexpr std::uint8_t kDone = 8;
   using Mask = std::array<std::uint32_t, kWords>;
 
   // Bit i of a word if the condition holds, without a branch, so that the compiler turns the loops round it into SIMD.

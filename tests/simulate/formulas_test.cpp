@@ -42,6 +42,8 @@ double tree_formula(double lg, const Costs& c) {
   return 2 * lg * (c.alpha + c.bytes * c.beta) + lg * c.bytes * c.gamma;
 }
 
+int torus_rounds(int rows, int columns) { return 2 * (rows - 1) + 2 * (columns - 1); }
+
 TEST(Formulas, AgreeWhereNothingOverlaps) {
   for (const Costs& c : kCosts) {
     for (int lg = 1; lg <= 7; ++lg) {
@@ -91,8 +93,7 @@ TEST(Formulas, NeverSlowerElsewhere) {
         expect("double_binary_tree", (4 * lg + 4 * segments) * beat, {.ranks = p, .segments = segments});
       }
       for (int rows = 1; rows <= p; ++rows) {
-        if (p % rows == 0)
-          expect("torus", by_shares(2 * (p / rows - 1) + 2 * (rows - 1), p, c), {.ranks = p, .rows = rows});
+        if (p % rows == 0) expect("torus", by_shares(torus_rounds(rows, p / rows), p, c), {.ranks = p, .rows = rows});
       }
     }
   }

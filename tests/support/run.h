@@ -33,6 +33,7 @@ inline Ran run(std::vector<std::string> arguments, std::chrono::seconds limit = 
     ::dup2(err[1], STDERR_FILENO);
     for (const int end : {out[0], out[1], err[0], err[1]}) ::close(end);
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     ::execv(argv[0], argv.data());
