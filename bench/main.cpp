@@ -96,10 +96,16 @@ int main(int argc, char** argv) {
   }
   try {
     const std::regex only(argc == 3 ? argv[2] : ".*");
+    bool any = false;
     for (const trireme::Figure& figure : trireme::figures()) {
       if (!std::regex_search(figure.name, only)) continue;
+      any = true;
       fmt::print("{} {:.4g}\n", figure.name, figure.measure());
       std::fflush(stdout);
+    }
+    if (!any) {
+      fmt::print(stderr, "no figure's name matches '{}'\n", argv[2]);
+      return 2;
     }
   } catch (const std::regex_error&) {
     fmt::print(stderr, "'{}' is not a regular expression\n", argv[2]);

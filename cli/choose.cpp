@@ -40,7 +40,7 @@ std::vector<Verdict> judge(const Situation& situation, const Choice& choice) {
   for (const Policy& policy : policies()) {
     const Algorithm& taken = find_algorithm(policy.rule(situation.setting.ranks, situation.bytes));
     verdicts.push_back({std::string(policy.name), best_segments(taken, situation),
-                        fmt::format("the fixed rules of {} take it for {} ranks and {} of float32", policy.source,
+                        fmt::format("The fixed rules of {} take it for {} ranks and {} of float32.", policy.source,
                                     situation.setting.ranks, format_bytes(static_cast<double>(situation.bytes)))});
   }
   return verdicts;
@@ -60,10 +60,12 @@ Json to_json(const Candidate& candidate) {
           {"bytes_per_rank", candidate.cost.bytes_per_rank}};
 }
 
-void print_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice) {
+void print_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice,
+                const std::string& network) {
   Json report = to_json(chosen.candidate);
   report["policy"] = chosen.policy;
   report["reason"] = chosen.reason;
+  report["network"] = network;
   report["policies"] = Json::array();
   for (const Verdict& verdict : verdicts) {
     Json entry = to_json(verdict.candidate);
@@ -79,9 +81,10 @@ void print_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, con
   fmt::print("{}\n", report.dump(2));
 }
 
-void print_text(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice) {
-  fmt::print("{}: {}\n{}\n\n", name_with_segments(chosen.candidate), format_time(chosen.candidate.cost.time),
-             chosen.reason);
+void print_text(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice,
+                const std::string& network) {
+  fmt::print("{}: {}\n{}\n({})\n\n", name_with_segments(chosen.candidate), format_time(chosen.candidate.cost.time),
+             chosen.reason, network);
   const Seconds best = choice.best().cost.time;
   const auto ratio = [&](const Candidate& candidate) {
     return best.count() > 0 ? fmt::format("{:.2f}x", candidate.cost.time / best) : std::string("1.00x");
@@ -119,6 +122,7 @@ int choose_one(const Options& options) {
   const Collective collective =
       options.collective.empty() ? Collective::allreduce : parse_collective(options.collective);
   check_policy(options.policy, collective);
+  if (options.setting.given("--segments")) throw UsageError("choose finds the number of segments itself");
   const ReadSituation read(options.setting, options.network, collective);
   std::optional<Progress> progress("simulating");
   const Choice choice = choose(read.situation, progress->reporter());
@@ -126,7 +130,7 @@ int choose_one(const Options& options) {
   progress.reset();
   const auto chosen = std::find_if(verdicts.begin(), verdicts.end(),
                                    [&](const Verdict& verdict) { return verdict.policy == options.policy; });
-  (options.json ? print_json : print_text)(*chosen, verdicts, choice);
+  (options.json ? print_json : print_text)(*chosen, verdicts, choice, options.network.describe());
   return 0;
 }
 

@@ -5,9 +5,17 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "trireme/error.h"
+
 namespace trireme::cli {
 
 using Action = std::function<int()>;
+
+/// A program was to be used that is wrong: exit status 1.
+class FailedProof : public Error {
+ public:
+  using Error::Error;
+};
 
 void add_algorithms(CLI::App& app, Action& run);
 void add_plan(CLI::App& app, Action& run);

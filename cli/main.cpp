@@ -13,9 +13,9 @@ namespace {
 
 constexpr int kUsage = 2;
 
-int fail(const std::string& message) {
+int fail(const std::string& message, int status = kUsage) {
   fmt::print(stderr, "trireme: {}\n", message);
-  return kUsage;
+  return status;
 }
 
 // CLI11 speaks of what was not expected; a mistyped command deserves the nearest one instead.
@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     return fail(explain(app, error, argc, argv));
+  } catch (const trireme::cli::FailedProof& error) {
+    return fail(error.what(), 1);
   } catch (const trireme::Error& error) {
     return fail(error.what());
   } catch (const std::bad_alloc&) {

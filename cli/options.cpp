@@ -34,17 +34,41 @@ RankRange parse_rank_range(const std::string& text) {
   return range;
 }
 
-void SettingOptions::add(CLI::App& command) {
-  command.add_option("--ranks", ranks, "how many ranks (P)")->type_name("P");
-  segments =
-      command.add_option("--segments", setting.segments, "pieces that a pipelined algorithm cuts its blocks into");
-  segments->type_name("S");
-  command.add_option("--root", setting.root, "the root of broadcast, reduce, gather and scatter")->type_name("R");
-  command.add_option("--ranks-per-host", setting.ranks_per_host, "for hierarchical_ring; default: about sqrt(P)")
+void SettingOptions::add(CLI::App& to) {
+  command_ = &to;
+  to.add_option("--ranks", ranks, "how many ranks (P)")->type_name("P");
+  to.add_option("--segments", setting.segments, "pieces that a pipelined algorithm cuts its blocks into")
+      ->type_name("S");
+  to.add_option("--root", setting.root, "the root of broadcast, reduce, gather and scatter")->type_name("R");
+  to.add_option("--ranks-per-host", setting.ranks_per_host, "for hierarchical_ring; default: about sqrt(P)")
       ->type_name("G");
-  command.add_option("--rows", setting.rows, "for torus; default: as square as P allows")->type_name("R");
-  servers = command.add_option("--servers", setting.servers, "extra ranks that serve (byteps)");
-  servers->type_name("K")->capture_default_str();
+  to.add_option("--rows", setting.rows, "for torus; default: as square as P allows")->type_name("R");
+  to.add_option("--servers", setting.servers, "extra ranks that serve, for byteps")->type_name("K");
+}
+
+bool SettingOptions::given(const std::string& option) const {
+  const CLI::Option* const found = command_->get_option_no_throw(option);
+  return found != nullptr && found->count() > 0;
+}
+
+void SettingOptions::check_meaning(const Algorithm* algorithm) const {
+  if (algorithm == nullptr) {
+    for (const char* option :
+         {"--ranks", "--collective", "--segments", "--root", "--ranks-per-host", "--rows", "--servers"}) {
+      if (given(option))
+        throw UsageError(fmt::format("{} does not go with a program file, which says it itself", option));
+    }
+    return;
+  }
+  const auto refuse_unless = [&](bool means_something, const char* option) {
+    if (given(option) && !means_something) {
+      throw UsageError(fmt::format("{} means nothing to {}", option, full_name(*algorithm)));
+    }
+  };
+  refuse_unless(algorithm->segmented, "--segments");
+  refuse_unless(algorithm->served, "--servers");
+  refuse_unless(algorithm->name == "torus", "--rows");
+  refuse_unless(algorithm->name == "hierarchical_ring", "--ranks-per-host");
 }
 
 Setting SettingOptions::resolve() const {
@@ -89,7 +113,7 @@ ReadSituation::ReadSituation(const SettingOptions& setting, const NetworkOptions
                 .setting = setting.resolve(),
                 .bytes = parse_bytes(network.bytes),
                 .reduce_rate = parse_rate(network.reduce_rate),
-                .with_servers = setting.servers->count() > 0} {}
+                .with_servers = setting.given("--servers")} {}
 
 void add_collective(CLI::App& command, std::string& name) {
   command.add_option("--collective", name, "allreduce, broadcast, ... ; 'trireme algorithms' shows them")

@@ -23,13 +23,20 @@ RankRange parse_rank_range(const std::string& text);
 struct SettingOptions {
   std::string ranks;
   Setting setting;
-  CLI::Option* segments = nullptr;
-  CLI::Option* servers = nullptr;
 
-  void add(CLI::App& command);
+  void add(CLI::App& to);
+
+  /// Whether the user gave the option.
+  bool given(const std::string& option) const;
+
+  /// Throws UsageError if an option was given that means nothing to the algorithm, or, without one, to a program file.
+  void check_meaning(const Algorithm* algorithm) const;
 
   /// The setting with --ranks P in it. Throws UsageError if that was not given.
   Setting resolve() const;
+
+ private:
+  const CLI::App* command_ = nullptr;
 };
 
 /// --bytes, --alpha, --bandwidth, --reduce-rate, --topology.

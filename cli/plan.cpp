@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 // Text is for reading; no one reads more.
 constexpr std::uint64_t kMostSteps = 20'000'000;
+constexpr std::size_t kMostArrows = 20'000;
 
 struct Options {
   std::string name;
@@ -31,12 +32,16 @@ struct Options {
 };
 
 Schedule read_schedule(const Options& options) {
-  if (names_file(options.name)) return parse_schedule(read_file(options.name), options.name);
+  if (names_file(options.name)) {
+    options.setting.check_meaning(nullptr);
+    return parse_schedule(read_file(options.name), options.name);
+  }
   const Algorithm& algorithm = find_row(options.name, options.collective);
+  options.setting.check_meaning(&algorithm);
   Setting setting = options.setting.resolve();
   check(algorithm, setting);
   const int ranks = total_ranks(algorithm, setting);
-  const std::uint64_t steps = algorithm.program(ranks / 2, setting).steps.size() * static_cast<std::uint64_t>(ranks);
+  const std::uint64_t steps = estimated_steps(algorithm, setting);
   if (steps > kMostSteps) {
     throw UsageError(fmt::format("a plan of about {} steps is beyond reason: give fewer ranks or segments", steps));
   }
@@ -72,6 +77,9 @@ std::string draw(const Schedule& schedule, const Options& options) {
   const std::uint64_t bytes = parse_bytes(options.network.bytes);
   simulate(schedule, *network,
            {.bytes = bytes, .reduce_rate = parse_rate(options.network.reduce_rate), .deliveries = &deliveries});
+  if (deliveries.size() > kMostArrows) {
+    throw UsageError(fmt::format("a drawing of {} messages can't be read: at most {}", deliveries.size(), kMostArrows));
+  }
   return draw_schedule(schedule, deliveries,
                        fmt::format("{}, {}", format_bytes(static_cast<double>(bytes)), options.network.describe()));
 }
@@ -83,7 +91,10 @@ int plan(const Options& options) {
   if (options.rank && (*options.rank < 0 || *options.rank >= schedule.ranks())) {
     throw UsageError(fmt::format("there is no rank {} among {}", *options.rank, schedule.ranks()));
   }
-  if (file) file->save(draw(schedule, options));
+  if (file) {
+    file->save(draw(schedule, options));
+    if (!options.json) fmt::print("drawn to {}\n", options.svg);
+  }
   if (options.json) {
     fmt::print("{}\n", to_json(schedule, options.rank).dump(1));
   } else if (!file) {

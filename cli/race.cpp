@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "trireme/choose.h"
 #include "trireme/draw.h"
+#include "trireme/error.h"
 
 namespace trireme::cli {
 namespace {
@@ -27,8 +28,9 @@ struct Options {
   bool json = false;
 };
 
-void print_json(const Race& race) {
-  Json report{{"collective", to_string(race.collective)}, {"ranks", race.ranks}, {"bytes", race.bytes}};
+void print_json(const Race& race, const std::string& network) {
+  Json report{
+      {"collective", to_string(race.collective)}, {"ranks", race.ranks}, {"network", network}, {"bytes", race.bytes}};
   report["algorithms"] = Json::array();
   for (const Race::Entry& entry : race.entries) {
     Json seconds = Json::array();
@@ -41,7 +43,8 @@ void print_json(const Race& race) {
   fmt::print("{}\n", report.dump(2));
 }
 
-void print_winners(const Race& race) {
+void print_winners(const Race& race, const std::string& network) {
+  fmt::print("{}\n", network);
   const auto size = [&](std::size_t i) { return format_bytes(static_cast<double>(race.bytes[i])); };
   for (std::size_t first = 0, i = 0; i < race.bytes.size(); ++i) {
     const bool last_of_winner = i + 1 == race.bytes.size() || race.winners[i + 1] != race.winners[i];
@@ -54,6 +57,8 @@ void print_winners(const Race& race) {
 int run_race(const Options& options) {
   const Collective collective =
       options.collective.empty() ? Collective::allreduce : parse_collective(options.collective);
+  if (collective == Collective::barrier) throw UsageError("a barrier has no bytes to race over");
+  if (options.setting.given("--segments")) throw UsageError("race finds the number of segments itself");
   const ReadSituation read(options.setting, options.network, collective);
   check(algorithms(collective).front(), read.situation.setting);
   const std::uint64_t from = parse_bytes(options.from);
@@ -64,7 +69,7 @@ int run_race(const Options& options) {
   const Race result = race(read.situation, from, to, progress->reporter());
   progress.reset();
   if (file) file->save(draw_race(result, options.network.describe()));
-  options.json ? print_json(result) : print_winners(result);
+  (options.json ? print_json : print_winners)(result, options.network.describe());
   return 0;
 }
 

@@ -19,10 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A proof holds all steps in memory, and then some.
-constexpr std::uint64_t kMostSteps = 20'000'000;
-
 struct Options {
+  CLI::App* command = nullptr;
   std::string name = "all";
   std::string ranks = "1..16";
   std::string collective;
@@ -111,10 +109,10 @@ void check_range(const Algorithm& algorithm, const RankRange& range, bool alone)
   }
   for (const Setting& setting : settings_for(algorithm, largest)) {
     const int total = total_ranks(algorithm, setting);
-    const std::uint64_t steps = algorithm.program(total / 2, setting).steps.size() * static_cast<std::uint64_t>(total);
-    if (steps > kMostSteps) {
-      throw UsageError(fmt::format("{} is about {} steps, beyond reason for a proof: give fewer ranks",
-                                   describe(algorithm, setting), steps));
+    std::int64_t values = total;
+    for (const Step& step : algorithm.program(total / 2, setting).steps) values += step.run.count;
+    if (values * total > kMostProofValues) {
+      throw UsageError(fmt::format("{}: beyond reason for a proof; give fewer ranks", describe(algorithm, setting)));
     }
   }
 }
@@ -140,6 +138,9 @@ int conclude(int proven, int failed, const Options& options, Json report) {
 }
 
 int verify_file(const Options& options) {
+  if (options.command->count("--ranks") + options.command->count("--collective") > 0) {
+    throw UsageError(fmt::format("{} is a program file: it says its ranks and collective itself", options.name));
+  }
   const Schedule schedule = parse_schedule(read_file(options.name), options.name);
   const Proof proof = verify(schedule);
   Tally tally;
@@ -196,11 +197,13 @@ int verify_rows(const Options& options) {
 void add_verify(CLI::App& app, Action& run) {
   auto* command = app.add_subcommand("verify", "Prove that programs compute what they promise, without deadlock");
   command->footer(
-      "Exit status 1 if a proof fails.\n"
+      "Each algorithm is proven for several segment counts, roots, rows, hosts and servers, as far as it has them.\n"
+      "Exit status 1 if a proof fails, 2 for wrong use.\n"
       "Examples:\n"
       "  trireme verify all --ranks 1..64\n"
       "  trireme verify my_algorithm.txt");
   const auto options = std::make_shared<Options>();
+  options->command = command;
   command->add_option("algorithm", options->name, "an algorithm, a program file, or all")->capture_default_str();
   command->add_option("--ranks", options->ranks, "a number or a range of ranks; a file says its own")
       ->type_name("P|FIRST..LAST")

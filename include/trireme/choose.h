@@ -25,12 +25,13 @@ struct Candidate {
 struct LeftOut {
   const Algorithm* algorithm;
   std::string why;
+  Seconds least{0};  ///< it can't be faster than this; 0: it can't run here, or nothing is known
 };
 
 struct Choice {
   std::vector<Candidate> candidates;  ///< each with its best segment count, the fastest first
   std::vector<LeftOut> left_out;
-  std::string reason;  ///< one or two sentences for people
+  std::string reason;  ///< a few sentences for people
 
   const Candidate& best() const { return candidates.front(); }
 };

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/error.h"
 #include "trireme/packing.h"
 #include "trireme/units.h"
 

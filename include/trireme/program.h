@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/error.h"
+
 namespace trireme {
 
 enum class Action : std::uint8_t {

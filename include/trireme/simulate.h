@@ -50,6 +50,12 @@ Simulated simulate(const Schedule& schedule, const Network& network, const Simul
 Simulated simulate(const Algorithm& algorithm, const Setting& setting, const Network& network,
                    const SimulateOptions& options);
 
+/// About how many steps all ranks take together: those of a middling rank, times the ranks.
+std::uint64_t estimated_steps(const Algorithm& algorithm, const Setting& setting);
+
+/// What is simulated without asking when many algorithms are; more takes more than a few seconds.
+inline constexpr std::uint64_t kQuickSteps = 50'000'000;
+
 /// The setting as the network suggests it: ranks per host, rows, packed trees.
 Setting suited(const Algorithm& algorithm, Setting setting, const Network& network);
 

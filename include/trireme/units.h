@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/error.h"
+
 namespace trireme {
 
 using Seconds = std::chrono::duration<double>;

@@ -34,6 +34,10 @@ struct Proof {
   bool proven() const { return !finding.has_value(); }
 };
 
+/// Blocks of all ranks and of all their steps, and pairs of ranks, beyond which a proof is refused: it would take several
+/// gigabytes.
+inline constexpr std::int64_t kMostProofValues = std::int64_t{1} << 25;
+
 /// Proves the schedule or finds the first thing wrong with it. Never throws for a wrong schedule; UsageError for one too
 /// large to prove.
 Proof verify(const Schedule& schedule);

@@ -234,13 +234,20 @@ class Verifier {
   std::vector<std::vector<Symbol>> values_;
 };
 
+// A proof keeps something for every block of every rank, every pair of ranks and every block of every step.
+std::int64_t values_in(const Schedule& schedule) {
+  std::int64_t values = static_cast<std::int64_t>(schedule.ranks()) * std::max(schedule.ranks(), schedule.blocks());
+  for (const Program& program : schedule.programs) {
+    for (const Step& step : program.steps) values += step.run.count;
+  }
+  return values;
+}
+
 }  // namespace
 
 Proof verify(const Schedule& schedule) {
   if (std::optional<Finding> finding = malformed(schedule)) return {.finding = std::move(finding)};
-  constexpr std::int64_t kMostValues =
-      1 << 26;  // a proof looks at every block of every rank, and at every pair of ranks
-  if (static_cast<std::int64_t>(schedule.ranks()) * std::max(schedule.ranks(), schedule.blocks()) > kMostValues) {
+  if (values_in(schedule) > kMostProofValues) {
     throw UsageError(
         fmt::format("{} ranks with {} blocks are beyond reason for a proof", schedule.ranks(), schedule.blocks()));
   }

@@ -10,15 +10,9 @@
 namespace trireme {
 namespace {
 
-// What one simulation may cost when many are run; about half a second and, for more segments, a few.
-constexpr std::uint64_t kMostSteps = 50'000'000;
+// Trying many segment counts must not take much longer than trying one.
 constexpr std::uint64_t kMostStepsForSegments = 4'000'000;
 constexpr int kMostSegments = 128;
-
-std::uint64_t steps_of(const Algorithm& algorithm, const Setting& setting) {
-  const int ranks = total_ranks(algorithm, setting);
-  return static_cast<std::uint64_t>(algorithm.program(ranks / 2, setting).steps.size()) * ranks;
-}
 
 // No schedule is faster than this: its rounds, and its busiest rank's bytes, through the best link there is.
 Seconds least_time(const Algorithm& algorithm, const Setting& setting, const Situation& situation) {
@@ -33,46 +27,72 @@ Seconds least_time(const Algorithm& algorithm, const Setting& setting, const Sit
   return algorithm.rounds.value(setting) * link.alpha + Seconds(sent / link.bandwidth);
 }
 
-// The setting, if the algorithm can run here at all; otherwise why not.
-std::string unfit(const Algorithm& algorithm, const Situation& situation) {
+// Why an algorithm is not simulated here; nothing if it is.
+struct Unfit {
+  std::string why;
+  bool can_run = false;  // it could, but a simulation would take too long
+};
+
+Unfit why_unfit(const Algorithm& algorithm, const Situation& situation) {
   const int ranks = situation.setting.ranks;
-  if (!algorithm.accepts(ranks)) return fmt::format("takes {} only", algorithm.takes);
-  if (algorithm.served && !situation.with_servers) return "needs extra ranks as servers";
+  if (!algorithm.accepts(ranks)) return {fmt::format("takes {} only", algorithm.takes)};
+  if (algorithm.served && !situation.with_servers) return {"takes part when --servers gives it extra ranks"};
   try {
     check(algorithm, situation.setting);
     make_network(*situation.topology, total_ranks(algorithm, situation.setting));
   } catch (const UsageError& error) {
-    return error.what();
+    return {error.what()};
   }
-  const std::uint64_t steps = steps_of(algorithm, situation.setting);
-  if (steps > kMostSteps) return fmt::format("takes {} million steps to simulate", steps / 1'000'000);
-  return {};
+  const std::uint64_t steps = estimated_steps(algorithm, situation.setting);
+  if (steps <= kQuickSteps) return {};
+  return {fmt::format("takes {} million steps to simulate", steps / 1'000'000), true};
+}
+
+Topology without_latency(Topology topology) {
+  topology.link.alpha = topology.inside.alpha = Seconds(0);
+  for (GraphLink& link : topology.links) link.link.alpha = Seconds(0);
+  return topology;
+}
+
+Seconds time_of(const Candidate& candidate, const Topology& topology, std::uint64_t bytes, double reduce_rate) {
+  const auto network = make_network(topology, total_ranks(*candidate.algorithm, candidate.setting));
+  return simulate(*candidate.algorithm, candidate.setting, *network, {.bytes = bytes, .reduce_rate = reduce_rate}).time;
+}
+
+// Why the second is slower, as far as rounds and bytes tell.
+std::string drawback(const Candidate& best, const Candidate& next) {
+  const double more_rounds = next.algorithm->rounds.value(next.setting) - best.algorithm->rounds.value(best.setting);
+  const bool sends_more =
+      static_cast<double>(next.cost.bytes_per_rank) > 1.01 * static_cast<double>(best.cost.bytes_per_rank);
+  if (sends_more) return fmt::format("sends {} a rank", format_bytes(static_cast<double>(next.cost.bytes_per_rank)));
+  if (more_rounds > 0) return fmt::format("takes {} more round{}", more_rounds, more_rounds == 1 ? "" : "s");
+  return "overlaps less";
 }
 
 std::string reason_for(const Choice& choice, const Situation& situation) {
   const Candidate& best = choice.best();
   if (best.cost.steps == 0) return "One rank has nothing to exchange.";
-  const auto network = make_network(*situation.topology, total_ranks(*best.algorithm, best.setting));
-  const Simulated empty = simulate(*best.algorithm, best.setting, *network, {.reduce_rate = situation.reduce_rate});
-  const double latency = best.cost.time.count() > 0 ? empty.time / best.cost.time : 1;
+  const double rounds = best.algorithm->rounds.value(best.setting);
+  const Seconds latency = time_of(best, *situation.topology, 0, situation.reduce_rate);
+  const Seconds moving = time_of(best, without_latency(*situation.topology), situation.bytes, situation.reduce_rate);
   std::string reason =
-      fmt::format("{} spends {:.0f} % of its time on the latency of {} rounds, the rest on {} a rank",
-                  full_name(*best.algorithm), 100 * latency, best.algorithm->rounds.value(best.setting),
-                  format_bytes(static_cast<double>(best.cost.bytes_per_rank)));
-  if (choice.candidates.size() < 2) return reason + "; nothing else was simulated.";
-  const Candidate& next = choice.candidates[1];
-  const double slower = 100 * (next.cost.time / best.cost.time - 1);
-  reason += fmt::format("; next is {}, {:.3g} % slower: it ", full_name(*next.algorithm), slower);
-  const double rounds = next.algorithm->rounds.value(next.setting) - best.algorithm->rounds.value(best.setting);
-  const bool sends_more = next.cost.bytes_per_rank > best.cost.bytes_per_rank;
-  if (rounds > 0) {
-    reason += fmt::format("takes {} more rounds", rounds);
-  } else if (sends_more) {
-    reason += fmt::format("sends {} a rank", format_bytes(static_cast<double>(next.cost.bytes_per_rank)));
-  } else {
-    reason += "overlaps less";
+      fmt::format("The latency of its {} round{} alone takes {}, moving and adding {} a rank alone {}.", rounds,
+                  rounds == 1 ? "" : "s", format_time(latency),
+                  format_bytes(static_cast<double>(best.cost.bytes_per_rank)), format_time(moving));
+  // One that takes the very same time is the same program under another name.
+  const auto next = std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                                 [&](const Candidate& it) { return it.cost.time > best.cost.time; });
+  if (next != choice.candidates.end()) {
+    reason += fmt::format(" Next is {}, {:.2g} % slower: it {}.", full_name(*next->algorithm),
+                          100 * (next->cost.time / best.cost.time - 1), drawback(best, *next));
   }
-  return reason + ".";
+  for (const LeftOut& left_out : choice.left_out) {
+    if (left_out.least > Seconds(0) && left_out.least < best.cost.time) {
+      reason += fmt::format(" {} was not simulated and may be faster: it takes at least {}.",
+                            full_name(*left_out.algorithm), format_time(left_out.least));
+    }
+  }
+  return reason;
 }
 
 }  // namespace
@@ -86,7 +106,7 @@ Candidate best_segments(const Algorithm& algorithm, const Situation& situation) 
   Seconds best{0};
   for (setting.segments = 1; setting.segments <= kMostSegments && worse < 2; setting.segments *= 2) {
     const bool first = tried.empty();
-    if (!first && (!algorithm.segmented || steps_of(algorithm, setting) > kMostStepsForSegments)) break;
+    if (!first && (!algorithm.segmented || estimated_steps(algorithm, setting) > kMostStepsForSegments)) break;
     tried.push_back({&algorithm, setting, simulate(algorithm, setting, *network, options)});
     const Seconds time = tried.back().cost.time;
     worse = first || time < best ? 0 : worse + 1;
@@ -103,11 +123,12 @@ Choice choose(const Situation& situation, const std::function<void(double)>& pro
   Choice choice;
   std::vector<Entrant> entrants;
   for (const Algorithm& algorithm : algorithms(situation.collective)) {
-    const std::string why = unfit(algorithm, situation);
-    if (why.empty()) {
+    const Unfit unfit = why_unfit(algorithm, situation);
+    if (unfit.why.empty()) {
       entrants.push_back({&algorithm, least_time(algorithm, situation.setting, situation)});
     } else {
-      choice.left_out.push_back({&algorithm, why});
+      const Seconds least = unfit.can_run ? least_time(algorithm, situation.setting, situation) : Seconds(0);
+      choice.left_out.push_back({&algorithm, unfit.why, least});
     }
   }
   if (entrants.empty()) {
@@ -124,8 +145,8 @@ Choice choose(const Situation& situation, const std::function<void(double)>& pro
   for (std::size_t i = 0; i < entrants.size(); ++i) {
     const auto& [algorithm, least] = entrants[i];
     const bool hopeless = !choice.candidates.empty() && least > kFarBehind * best;
-    if (hopeless && steps_of(*algorithm, situation.setting) > kCheapSteps) {
-      choice.left_out.push_back({algorithm, fmt::format("takes at least {}", format_time(least))});
+    if (hopeless && estimated_steps(*algorithm, situation.setting) > kCheapSteps) {
+      choice.left_out.push_back({algorithm, fmt::format("takes at least {}", format_time(least)), least});
     } else {
       choice.candidates.push_back(best_segments(*algorithm, situation));
       const Seconds time = choice.candidates.back().cost.time;
@@ -147,7 +168,7 @@ Race race(const Situation& situation, std::uint64_t least, std::uint64_t most,
   for (std::uint64_t bytes = least; bytes <= most; bytes *= 2) race.bytes.push_back(bytes);
   std::vector<const Algorithm*> runners;
   for (const Algorithm& algorithm : algorithms(situation.collective)) {
-    if (unfit(algorithm, situation).empty()) runners.push_back(&algorithm);
+    if (why_unfit(algorithm, situation).why.empty()) runners.push_back(&algorithm);
   }
   for (const Algorithm* runner : runners) race.entries.push_back({std::string(runner->name), {}, {}});
   if (race.entries.empty())

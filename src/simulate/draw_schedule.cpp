@@ -118,15 +118,15 @@ class ScheduleDrawing {
   }
 
   void rank_lines() {
-    const bool roomy = spacing_ > text_width("rank 15", 12) + 3;
-    const int every = static_cast<int>(std::ceil(text_width("server", 9) / spacing_));  // the others have no label
+    const bool roomy = spacing_ > text_width(schedule_.servers > 0 ? "server 15" : "rank 15", 12) + 3;
+    const int every = static_cast<int>(std::ceil(text_width("15", 9) / spacing_));  // the others have no label
     if (!roomy) page_.text({kAxisWidth - 8, top_ - 14}, "rank", R"(class="small" text-anchor="end")");
     for (int rank = 0; rank < schedule_.ranks(); ++rank) {
       const bool serves = rank >= schedule_.workers();
       page_.line({x(rank), top_ - 8}, {x(rank), top_ + height_ + 14},
                  fmt::format(R"(stroke="{}" stroke-width="1.2")", serves ? "#888" : "#bbb"));
       if (rank % every != 0) continue;
-      page_.text({x(rank), top_ - 14}, serves ? "server" : fmt::format("{}{}", roomy ? "rank " : "", rank),
+      page_.text({x(rank), top_ - 14}, fmt::format("{}{}", roomy ? (serves ? "server " : "rank ") : "", rank),
                  fmt::format(R"(text-anchor="middle" style="font-size:{}px")", roomy ? 12 : 9));
     }
   }

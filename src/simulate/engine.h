@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "simulate/event_queue.h"
 #include "simulate/tape.h"
 #include "simulate/window.h"
+#include "trireme/error.h"
 #include "trireme/simulate.h"
 
 namespace trireme {
@@ -57,6 +59,9 @@ class Engine {
         issue(~event.what);
       } else if (event.what >= kLeave) {
         leave(event.what - kLeave);
+      } else if (messages_[event.what].at == messages_[event.what].from) {
+        --ranks_[messages_[event.what].from].beginning;
+        begin(event.what);
       } else {
         move(event.what);
       }
@@ -89,7 +94,8 @@ class Engine {
   }
 
  private:
-  static constexpr int kLeave = 1 << 30;  // an event's number: a message below it, ~rank if negative, else a way
+  static constexpr double kEndOfTime = 3e18;  // picoseconds; three of them still fit the clock
+  static constexpr int kLeave = 1 << 30;      // an event's number: a message below it, ~rank if negative, else a way
 
   struct Rank {
     explicit Rank(Tape steps) : tape(std::move(steps)) {}
@@ -97,7 +103,8 @@ class Engine {
     Window<kWords> window;
     bool wakes = false;  // an event to look again is on its way
     bool tape_ended = false;
-    int early = 0;  // messages that came before the step that takes them
+    int early = 0;      // messages that came before the step that takes them
+    int beginning = 0;  // sends whose moment is known and lies ahead, or is now but not yet come to
     Ticks adder_free{0};
     std::uint64_t sent = 0, taken = 0;
     Tape tape;
@@ -155,7 +162,12 @@ class Engine {
   }
 
   static Ticks duration(double ticks_per_byte, std::int64_t bytes) {
-    return Ticks(static_cast<std::int64_t>(ticks_per_byte * static_cast<double>(bytes)));
+    const double ticks = ticks_per_byte * static_cast<double>(bytes);
+    return ticks < kEndOfTime ? Ticks(std::llround(ticks)) : Ticks(std::llround(kEndOfTime));
+  }
+
+  static void check_clock(Ticks time) {
+    if (time.count() >= std::llround(kEndOfTime)) throw UsageError("it would take more than a month: beyond the simulator's clock");
   }
 
   // With tens of thousands of ranks every event finds its rank outside the cache; so ask for those of the next events.
@@ -215,12 +227,29 @@ class Engine {
       const Run run(window.first(slot), window.end(slot) - window.first(slot));
       options_.deliveries->push_back({r, window.peer(slot), run, run, false, begins, {}, {}});
     }
-    if (begins <= now_) {
-      move(id);
+    if (begins <= now_ && rank.beginning == 0) {
+      begin(id);
     } else {
+      ++rank.beginning;
       queue_.push(begins, id);
     }
     done(r, rank, slot, begins);
+  }
+
+  // A rank's messages leave in the order of its program as far as they are ready, not in the order they became so.
+  void begin(int id) {
+    const int way = network_.hop(messages_[id].from, messages_[id].to).way;
+    Leaving& leaving = leaving_[way];
+    if (way_free_[way] <= now_ && leaving.empty()) return move(id);
+    if (leaving.empty()) queue_.push(way_free_[way], kLeave + way);
+    leaving.insert({messages_[id].order, id});
+  }
+
+  void leave(int way) {
+    Leaving& leaving = leaving_[way];
+    if (way_free_[way] > now_) return queue_.push(way_free_[way], kLeave + way);
+    move(leaving.take_first());
+    if (!leaving.empty()) queue_.push(way_free_[way], kLeave + way);
   }
 
   // The message's first byte is at a place; if that is the end of its journey, so is its last.
@@ -228,10 +257,10 @@ class Engine {
     Message& message = messages_[id];
     if (message.at == message.to) return arrive(id);
     const Network::Hop hop = network_.hop(message.at, message.to);
-    if (message.at == message.from && way_free_[hop.way] > now_) return queue_up(id, hop.way);
     const Ticks begins = std::max(now_, way_free_[hop.way]);
     const Ticks takes = duration(network_.ticks_per_byte(hop.way), message.bytes);
     way_free_[hop.way] = begins + takes;
+    check_clock(way_free_[hop.way]);
     if (message.delivery >= 0 && message.at == message.from) (*options_.deliveries)[message.delivery].begins = begins;
     message.at = hop.at;
     message.tail = std::max(begins + takes, message.tail) + hop.latency;
@@ -242,20 +271,6 @@ class Engine {
     } else {
       queue_.push(message.tail, id);
     }
-  }
-
-  // A rank's messages leave in the order of its program as far as they are ready, not in the order they became so.
-  void queue_up(int id, int way) {
-    Leaving& leaving = leaving_[way];
-    if (leaving.empty()) queue_.push(way_free_[way], kLeave + way);
-    leaving.insert({messages_[id].order, id});
-  }
-
-  void leave(int way) {
-    Leaving& leaving = leaving_[way];
-    if (way_free_[way] > now_) return queue_.push(way_free_[way], kLeave + way);
-    move(leaving.take_first());
-    if (!leaving.empty()) queue_.push(way_free_[way], kLeave + way);
   }
 
   void arrive(int id) {
@@ -276,7 +291,7 @@ class Engine {
     rank.window.give_message(slot, message.tail);
     if (message.delivery >= 0) {
       Delivery& delivery = (*options_.deliveries)[message.delivery];
-      delivery.taken.first = rank.window.first(slot);
+      delivery.taken = Run(rank.window.first(slot), rank.window.end(slot) - rank.window.first(slot));
       delivery.adds = rank.window.adds(slot);
       delivery.arrives = message.tail;
       delivery_of_[static_cast<std::size_t>(r) * kWindow + slot] = message.delivery;
@@ -300,6 +315,7 @@ class Engine {
   }
 
   void done(int r, Rank& rank, int slot, Ticks time) {
+    check_clock(time);
     last_ = std::max(last_, time);
     rank.window.finish(slot, time, [&](int other) {
       if (rank.window.sends(other)) {

@@ -77,8 +77,8 @@ std::string_view mpich(int ranks, std::uint64_t bytes) {
 
 const std::vector<Policy>& policies() {
   static const std::vector<Policy> kPolicies{
-      {"openmpi", "Open MPI 4.1, fixed decisions of coll/tuned", open_mpi},
-      {"mpich", "MPICH 4.0, blocking allreduce", mpich},
+      {"openmpi", "Open MPI 4.1 (coll/tuned)", open_mpi},
+      {"mpich", "MPICH 4.0 (blocking)", mpich},
   };
   return kPolicies;
 }

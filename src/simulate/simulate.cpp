@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "simulate/engine.h"
@@ -27,7 +28,7 @@ Simulated run(const ProgramOf& program_of, int ranks, const Network& network, co
   }
   if (options.deliveries != nullptr) options.deliveries->clear();
   const Program middle = program_of(ranks / 2);
-  check_size(middle.steps.size() * ranks);
+  check_size(middle.steps.size() * static_cast<std::uint64_t>(ranks));
   Engine<kWords> engine(network, options, middle.blocks);
   engine.reserve(ranks);
   std::uint64_t steps = 0;
@@ -40,16 +41,26 @@ Simulated run(const ProgramOf& program_of, int ranks, const Network& network, co
     case Outcome::ended: return engine.result();
     case Outcome::short_sighted:
       if constexpr (sizeof...(kMore) > 0) return run<kMore...>(program_of, ranks, network, options);
-      [[fallthrough]];
+      throw UsageError(fmt::format("rank {} would have to look more than {} steps ahead, beyond what is simulated",
+                                   engine.first_unfinished(), Engine<kWords>::kWindow));
     case Outcome::stuck: break;
   }
   throw UsageError(fmt::format("the simulation is stuck: rank {} waits for ever; 'trireme verify' says why",
                                engine.first_unfinished()));
 }
 
+// A barrier's messages have no content.
+SimulateOptions with_bytes_of(Collective collective, SimulateOptions options) {
+  if (collective == Collective::barrier) options.bytes = 0;
+  return options;
+}
+
 }  // namespace
 
-Ticks to_ticks(Seconds time) { return Ticks(std::llround(time.count() * 1e12)); }
+Ticks to_ticks(Seconds time) {
+  constexpr double kMostTicks = 1e18;
+  return Ticks(std::llround(std::min(time.count() * 1e12, kMostTicks)));
+}
 
 Simulated simulate(const ProgramOf& program_of, int ranks, const Network& network, const SimulateOptions& options) {
   if (network.ranks() < ranks) {
@@ -59,20 +70,28 @@ Simulated simulate(const ProgramOf& program_of, int ranks, const Network& networ
 }
 
 Simulated simulate(const Schedule& schedule, const Network& network, const SimulateOptions& options) {
-  return simulate([&](int rank) { return schedule.programs[rank]; }, schedule.ranks(), network, options);
+  return simulate([&](int rank) { return schedule.programs[rank]; }, schedule.ranks(), network,
+                  with_bytes_of(schedule.collective, options));
 }
 
 Simulated simulate(const Algorithm& algorithm, const Setting& setting, const Network& network,
                    const SimulateOptions& options) {
   check(algorithm, setting);
   return simulate([&](int rank) { return algorithm.program(rank, setting); }, total_ranks(algorithm, setting), network,
-                  options);
+                  with_bytes_of(algorithm.collective, options));
+}
+
+std::uint64_t estimated_steps(const Algorithm& algorithm, const Setting& setting) {
+  const int ranks = total_ranks(algorithm, setting);
+  return static_cast<std::uint64_t>(algorithm.program(ranks / 2, setting).steps.size()) * ranks;
 }
 
 Setting suited(const Algorithm& algorithm, Setting setting, const Network& network) {
   if (setting.ranks_per_host == 0) setting.ranks_per_host = network.ranks_per_host();
-  const bool rows_fit = network.rows() > 0 && setting.ranks % network.rows() == 0;
-  if (setting.rows == 0 && rows_fit) setting.rows = network.rows();
+  // A torus of ranks lies on a torus of links row by row; on hosts, a row is a host.
+  const int each = network.ranks_per_host();
+  const int rows = each > 0 && setting.ranks % each == 0 ? setting.ranks / each : network.rows();
+  if (setting.rows == 0 && rows > 0 && setting.ranks % rows == 0) setting.rows = rows;
   if (algorithm.name == "blink" && !setting.trees) {
     const std::optional<LinkGraph> links = network.links(setting.ranks);
     if (links) setting.trees = std::make_shared<TreePacking>(pack_trees(*links));

@@ -38,7 +38,7 @@ class Window {
   bool waits(int slot) const { return waits_[slot] > 0; }
   bool has_message(int slot) const { return (state_[slot] & kHasMessage) != 0; }
 
-  /// The peer of a send that is not done, or of a receive or add that has no message yet.
+  /// The peer of a send, or of a receive or add that has no message yet.
   int peer(int slot) const { return sends(slot) ? ~key_[slot] : key_[slot]; }
 
   /// When all that the step waited for was done; once it is done itself, when that was.
@@ -52,6 +52,7 @@ class Window {
     while (!empty() && done(oldest()) && ready_[oldest()] <= now) {
       first_[oldest()] = std::numeric_limits<int>::max();
       end_[oldest()] = kNone;
+      key_[oldest()] = kNone;
       ++head_;
     }
   }
@@ -93,7 +94,6 @@ class Window {
   /// The step is done at that time, which may lie ahead. Calls released(slot) for each that waited for it last.
   template <class Released>
   void finish(int slot, Ticks time, const Released& released) {
-    key_[slot] = kNone;
     ready_[slot] = time;
     state_[slot] |= kDone;
     for (int word = 0; word < kWords; ++word) {
@@ -136,7 +136,7 @@ class Window {
     Ticks ready = now;
     const int first = step.run.first;
     const int end = step.run.end();
-    bool channel_waits = false;
+    bool channel_used = false;
     for (int word = 0; word < kWords; ++word) {
       const int* const firsts = first_ + word * 32;
       const int* const ends = end_ + word * 32;
@@ -144,7 +144,7 @@ class Window {
       for (int i = 0; i < 32; ++i) earlier |= bit_if((firsts[i] < end) & (first < ends[i]), i);
       if (sends) {
         earlier &= writes_[word];
-        channel_waits = channel_waits || slots_with_key(word, ~step.peer) != 0;
+        channel_used = channel_used || slots_with_key(word, ~step.peer) != 0;
       }
       for (; earlier != 0; earlier &= earlier - 1) {
         const int other = word * 32 + std::countr_zero(earlier);
@@ -155,13 +155,13 @@ class Window {
         }
       }
     }
-    // The last send of the channel that waits is enough: it waits for those before it.
-    if (channel_waits) {
+    // Of the channel's sends the last one is enough: it waits for those before it.
+    if (channel_used) {
       int other = slot;
       do {
         other = (other + kSize - 1) % kSize;
       } while (key_[other] != ~step.peer);
-      wait_for(slot, other);
+      done(other) ? void(ready = std::max(ready, ready_[other])) : wait_for(slot, other);
     }
     return ready;
   }
@@ -172,7 +172,7 @@ class Window {
   }
 
   int first_[kSize], end_[kSize];  // blocks; a slot that is free has none
-  int key_[kSize];                 // ~peer of a send that waits, peer of a receive without its message
+  int key_[kSize];                 // ~peer of a send, peer of a receive without its message
   std::int16_t waits_[kSize]{};    // earlier steps that must be done before this one
   Ticks ready_[kSize]{};
   Mask dependents_[kSize]{};  // slots that wait for this one

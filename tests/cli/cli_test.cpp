@@ -190,6 +190,11 @@ TEST(BadInput, IsRefusedInOneLine) {
   refuses({"plan", "broadcast/tree", "--ranks", "6", "--root", "6"}, "root");
   refuses({"plan", "byteps", "--ranks", "6", "--servers", "7"}, "servers");
   refuses({"plan", "chain", "--ranks", "6", "--segments", "0"}, "segments");
+  refuses({"plan", "ring", "--ranks", "6", "--segments", "2"}, "--segments");
+  refuses({"simulate", "ring", "--ranks", "6", "--servers", "2"}, "--servers");
+  refuses({"simulate", "ring", "--ranks", "6", "--rows", "2"}, "--rows");
+  refuses({"choose", "--ranks", "6", "--bytes", "1KiB", "--segments", "2"}, "segments itself");
+  refuses({"race", "--ranks", "6", "--collective", "barrier"}, "barrier");
   refuses({"verify", "ring", "--ranks", "0..4"}, "beyond reason");
   refuses({"verify", "ring", "--ranks", "8..4"}, "empty");
   refuses({"verify", "no_such_file.txt"}, "no_such_file");
@@ -224,7 +229,11 @@ TEST(BadInput, MalformedFilesNameLineAndColumn) {
   refuses({"verify", folder.write("a", good + "  sned 0 to 1\n")}, "a:");
   refuses({"verify", folder.write("b", "ranks 2\nblocks 1\nrank 0\n  send 7 to 1\nrank 1\n")}, "b:4:8:");
   refuses({"verify", folder.write("c", "")}, "c:");
-  refuses({"simulate", folder.write("d", "ranks 2\nblocks 1\nrank 0\n send 0 to 1\nrank 1\n")}, "wrong");
+  const Ran wrong = trireme({"simulate", folder.write("d", "ranks 2\nblocks 1\nrank 0\n send 0 to 1\nrank 1\n")});
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_NE(wrong.err.find("wrong"), std::string::npos) << wrong.err;
+  refuses({"verify", folder.write("g", good), "--ranks", "3"}, "says its ranks");
+  refuses({"simulate", folder.write("g", good), "--collective", "broadcast"}, "--collective");
   const std::string graph = R"({"kind": "graph", "ranks": 3, "links": [{"between": [0, 1], "bandwidth": "1GB"}]})";
   refuses({"simulate", "ring", "--ranks", "3", "--topology", folder.write("e.json", graph)}, "not connected");
   const std::string negative = R"({"kind": "graph", "ranks": 2, "links": [{"between": [0, 1], "bandwidth": -1}]})";

@@ -12,6 +12,8 @@
 namespace trireme {
 namespace {
 
+using Blocks = Run;  // inside a test, Run is GoogleTest's
+
 const Link kLink{.alpha = Seconds(20e-6), .bandwidth = 1.25e9};
 
 template <class Visit>
@@ -98,6 +100,47 @@ TEST(Simulate, AWayCarriesOneMessageAtATime) {
       }
     }
   });
+}
+
+// The k-th message of a channel must be the k-th send of one and the k-th receive of the other, whatever the timing.
+TEST(Simulate, MessagesOfAChannelMeetInOrder) {
+  struct Ends {
+    std::vector<Blocks> sent, taken;
+  };
+  for (const double alpha : {20e-6, 1e-6, 0.0}) {
+    for (const std::uint64_t bytes :
+         {std::uint64_t{0}, std::uint64_t{1} << 16, std::uint64_t{1} << 20, std::uint64_t{720720}}) {
+      each_setting({2, 3, 4, 5, 6, 8, 12, 16}, [&](const Algorithm& algorithm, const Setting& setting) {
+        const Schedule schedule = make_schedule(algorithm, setting);
+        std::map<std::pair<int, int>, Ends> expected;
+        for (int rank = 0; rank < schedule.ranks(); ++rank) {
+          for (const Step& step : schedule.programs[rank].steps) {
+            if (step.action == Action::send) expected[{rank, step.peer}].sent.push_back(step.run);
+            if (step.action != Action::send) expected[{step.peer, rank}].taken.push_back(step.run);
+          }
+        }
+        std::vector<Delivery> deliveries;
+        const auto network = make_switch(schedule.ranks(), {Seconds(alpha), 1.25e9});
+        simulate(schedule, *network, {.bytes = bytes, .reduce_rate = 8e9, .deliveries = &deliveries});
+        std::stable_sort(deliveries.begin(), deliveries.end(),
+                         [](const Delivery& a, const Delivery& b) { return a.arrives < b.arrives; });
+        std::map<std::pair<int, int>, std::vector<std::pair<Blocks, Blocks>>> seen;
+        for (const Delivery& it : deliveries) seen[{it.from, it.to}].push_back({it.sent, it.taken});
+        for (auto& [channel, ends] : expected) {
+          auto& messages = seen[channel];
+          ASSERT_EQ(messages.size(), ends.sent.size());
+          for (const auto& [sent, taken] : messages) {
+            const auto k = std::find(ends.sent.begin(), ends.sent.end(), sent) - ends.sent.begin();
+            ASSERT_LT(k, std::ssize(ends.sent));
+            EXPECT_EQ(ends.taken[k], taken) << channel.first << " to " << channel.second;
+            // A run may be sent twice; each is to be found once.
+            ends.sent.erase(ends.sent.begin() + k);
+            ends.taken.erase(ends.taken.begin() + k);
+          }
+        }
+      });
+    }
+  }
 }
 
 TEST(Simulate, TimeScalesWithRatesAndGrowsWithBytes) {
