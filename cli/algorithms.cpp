@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cli/commands.h"
+#include "cli/files.h"
 #include "cli/options.h"
 #include "trireme/algorithms.h"
 
@@ -50,7 +51,7 @@ int list(const Options& options) {
                    {"description", row.description},
                    {"reference", row.reference}});
   }
-  if (options.json) fmt::print("{}\n", all.dump(2));
+  if (options.json) print_json(all);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/files.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "trireme/choose.h"
@@ -60,8 +61,8 @@ Json to_json(const Candidate& candidate) {
           {"bytes_per_rank", candidate.cost.bytes_per_rank}};
 }
 
-void print_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice,
-                const std::string& network) {
+void print_choice_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice,
+                       const std::string& network) {
   Json report = to_json(chosen.candidate);
   report["policy"] = chosen.policy;
   report["reason"] = chosen.reason;
@@ -78,7 +79,7 @@ void print_json(const Verdict& chosen, const std::vector<Verdict>& verdicts, con
   for (const LeftOut& left_out : choice.left_out) {
     report["left_out"].push_back({{"algorithm", full_name(*left_out.algorithm)}, {"why", left_out.why}});
   }
-  fmt::print("{}\n", report.dump(2));
+  print_json(report);
 }
 
 void print_text(const Verdict& chosen, const std::vector<Verdict>& verdicts, const Choice& choice,
@@ -130,7 +131,7 @@ int choose_one(const Options& options) {
   progress.reset();
   const auto chosen = std::find_if(verdicts.begin(), verdicts.end(),
                                    [&](const Verdict& verdict) { return verdict.policy == options.policy; });
-  (options.json ? print_json : print_text)(*chosen, verdicts, choice, options.network.describe());
+  (options.json ? print_choice_json : print_text)(*chosen, verdicts, choice, options.network.describe());
   return 0;
 }
 

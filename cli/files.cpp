@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-#include <utility>
 
 #include "trireme/error.h"
 
@@ -27,36 +26,47 @@ std::string read_file(const std::string& path) {
   return content.str();
 }
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+namespace {
+
+// The file itself, where the path is a link to it: the link stays. Devices and pipes are named as they are.
+std::string followed(const std::string& path) {
+  std::error_code ignored;
+  const bool special = path.starts_with("/dev/") || path.starts_with("/proc/");
+  if (special || !fs::is_symlink(path, ignored)) return path;
+  return fs::weakly_canonical(path, ignored).string();
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::string& path) : path_(followed(path)) {
   std::error_code ignored;
   if (fs::is_directory(path_, ignored)) fail(EISDIR);
-  // A device or pipe is written straight; a file gets its content by a rename.
-  const bool plain = !fs::exists(path_, ignored) || fs::is_regular_file(path_, ignored);
-  written_ = plain ? fmt::format("{}.{}.part", path_, ::getpid()) : path_;
-  std::FILE* const file = std::fopen(written_.c_str(), plain ? "wx" : "w");
-  if (file == nullptr) {
-    const int error = errno;
-    written_.clear();
-    fail(error);
+  if (fs::exists(path_, ignored)) {
+    if (::access(path_.c_str(), W_OK) != 0) fail(errno);
+    replace_ = fs::is_regular_file(path_, ignored) && !path_.starts_with("/dev/") && !path_.starts_with("/proc/");
   }
-  std::fclose(file);
+  const fs::path folder = fs::path(path_).parent_path();
+  if (replace_ && ::access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) fail(errno);
 }
 
-OutputFile::~OutputFile() {
-  if (!written_.empty() && written_ != path_) std::remove(written_.c_str());
-}
-
-void OutputFile::save(const std::string& content) {
-  std::FILE* const file = std::fopen(written_.c_str(), "w");
+void OutputFile::save(const std::string& content) const {
+  const std::string written = replace_ ? fmt::format("{}.{}.part", path_, ::getpid()) : path_;
+  std::FILE* const file = std::fopen(written.c_str(), "w");
   if (file == nullptr) fail(errno);
   const bool complete = std::fwrite(content.data(), 1, content.size(), file) == content.size();
-  if (std::fclose(file) != 0 || !complete) fail(errno);
-  if (written_ != path_ && std::rename(written_.c_str(), path_.c_str()) != 0) fail(errno);
-  written_.clear();
+  const bool closed = std::fclose(file) == 0;
+  if (complete && closed && (!replace_ || std::rename(written.c_str(), path_.c_str()) == 0)) return;
+  const int error = errno;
+  if (replace_) std::remove(written.c_str());
+  fail(error);
 }
 
 void OutputFile::fail(int error) const {
   throw UsageError(fmt::format("{} can't be written: {}", path_, std::strerror(error)));
+}
+
+void print_json(const nlohmann::ordered_json& json) {
+  fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 }  // namespace trireme::cli

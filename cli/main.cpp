@@ -3,7 +3,9 @@
 
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "trireme/error.h"
@@ -54,7 +56,10 @@ int main(int argc, char** argv) {
     if (std::fflush(stdout) != 0) return fail("the output could not be written");
     return status;
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    const int status = app.exit(success);
+    return std::cout.flush() ? status : fail("the output could not be written");
+  } catch (const std::system_error& error) {
+    return fail(fmt::format("the output could not be written: {}", error.code().message()));
   } catch (const CLI::ParseError& error) {
     return fail(explain(app, error, argc, argv));
   } catch (const trireme::cli::FailedProof& error) {

@@ -121,7 +121,12 @@ void add_collective(CLI::App& command, std::string& name) {
 }
 
 const Algorithm& find_row(const std::string& name, const std::string& collective) {
-  if (collective.empty() || name.find('/') != std::string::npos) return find_algorithm(name);
+  if (name.find('.') != std::string::npos) {
+    throw UsageError(fmt::format("no algorithm is called '{}', and there is no such file", name));
+  }
+  if (collective.empty()) return find_algorithm(name);
+  if (name.find('/') != std::string::npos)
+    throw UsageError(fmt::format("{} names its collective; leave out --collective", name));
   return find_algorithm(fmt::format("{}/{}", to_string(parse_collective(collective)), name));
 }
 

@@ -11,6 +11,7 @@
 #include "trireme/draw.h"
 #include "trireme/error.h"
 #include "trireme/simulate.h"
+#include "trireme/verify.h"
 
 namespace trireme::cli {
 namespace {
@@ -91,12 +92,16 @@ int plan(const Options& options) {
   if (options.rank && (*options.rank < 0 || *options.rank >= schedule.ranks())) {
     throw UsageError(fmt::format("there is no rank {} among {}", *options.rank, schedule.ranks()));
   }
+  if (file && names_file(options.name)) {
+    const Proof proof = verify(schedule);
+    if (!proof.proven()) throw FailedProof(fmt::format("{} is wrong: {}", options.name, proof.finding->message));
+  }
   if (file) {
     file->save(draw(schedule, options));
     if (!options.json) fmt::print("drawn to {}\n", options.svg);
   }
   if (options.json) {
-    fmt::print("{}\n", to_json(schedule, options.rank).dump(1));
+    print_json(to_json(schedule, options.rank));
   } else if (!file) {
     fmt::print("{}", options.rank ? to_text(schedule.programs[*options.rank], *options.rank) : to_text(schedule));
   }

@@ -19,8 +19,11 @@ constexpr int kWidth = 40;
 Progress::Progress(std::string label)
     : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1), next_(Clock::now() + kPatience) {}
 
-Progress::~Progress() {
+Progress::~Progress() { clear(); }
+
+void Progress::clear() {
   if (shown_) fmt::print(stderr, "\r\033[K");
+  shown_ = false;
 }
 
 void Progress::show(double part) {

@@ -17,6 +17,9 @@ class Progress {
   /// The part that is done, from 0 to 1.
   void show(double part);
 
+  /// Takes the bar off the terminal, so that something can be printed.
+  void clear();
+
   /// For functions that report their progress.
   std::function<void(double)> reporter() {
     return [this](double part) { show(part); };

@@ -28,7 +28,7 @@ struct Options {
   bool json = false;
 };
 
-void print_json(const Race& race, const std::string& network) {
+void print_race_json(const Race& race, const std::string& network) {
   Json report{
       {"collective", to_string(race.collective)}, {"ranks", race.ranks}, {"network", network}, {"bytes", race.bytes}};
   report["algorithms"] = Json::array();
@@ -38,9 +38,13 @@ void print_json(const Race& race, const std::string& network) {
     report["algorithms"].push_back(
         {{"algorithm", entry.algorithm}, {"seconds", seconds}, {"segments", entry.segments}});
   }
+  report["left_out"] = Json::array();
+  for (const LeftOut& left_out : race.left_out) {
+    report["left_out"].push_back({{"algorithm", full_name(*left_out.algorithm)}, {"why", left_out.why}});
+  }
   report["winners"] = Json::array();
   for (const int winner : race.winners) report["winners"].push_back(race.entries[winner].algorithm);
-  fmt::print("{}\n", report.dump(2));
+  print_json(report);
 }
 
 void print_winners(const Race& race, const std::string& network) {
@@ -51,6 +55,9 @@ void print_winners(const Race& race, const std::string& network) {
     if (!last_of_winner) continue;
     fmt::print("{:>10} to {:>10}  {}\n", size(first), size(i), race.entries[race.winners[i]].algorithm);
     first = i + 1;
+  }
+  for (const LeftOut& left_out : race.left_out) {
+    fmt::print("{} left out: {}\n", full_name(*left_out.algorithm), left_out.why);
   }
 }
 
@@ -69,7 +76,7 @@ int run_race(const Options& options) {
   const Race result = race(read.situation, from, to, progress->reporter());
   progress.reset();
   if (file) file->save(draw_race(result, options.network.describe()));
-  (options.json ? print_json : print_winners)(result, options.network.describe());
+  (options.json ? print_race_json : print_winners)(result, options.network.describe());
   return 0;
 }
 

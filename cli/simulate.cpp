@@ -111,7 +111,7 @@ int simulate_one(const Options& options) {
     line = simulate_row(algorithm, options, read.situation);
   }
   if (options.json) {
-    fmt::print("{}\n", to_json(line, options).dump(2));
+    print_json(to_json(line, options));
   } else {
     print_header(options);
     print_line(line);
@@ -143,7 +143,7 @@ int simulate_all(const Options& options) {
     if (options.json) all.push_back(to_json(line, options));
     if (!options.json) print_line(line);
   }
-  if (options.json) fmt::print("{}\n", all.dump(2));
+  if (options.json) print_json(all);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,6 +13,7 @@
 #include "cli/progress.h"
 #include "trireme/algorithms.h"
 #include "trireme/error.h"
+#include "trireme/network.h"
 #include "trireme/verify.h"
 
 namespace trireme::cli {
@@ -72,6 +74,16 @@ std::vector<Setting> settings_for(const Algorithm& algorithm, int ranks) {
     vary(&Setting::rows, divisors);
   }
   if (algorithm.name == "hierarchical_ring") vary(&Setting::ranks_per_host, {0, 1, 3, ranks});
+  if (algorithm.name == "blink" && ranks > 1) {
+    // Once without links, and once packed into a torus of them.
+    const int rows = static_cast<int>(std::sqrt(ranks));
+    const auto links = make_torus(rows, (ranks + rows - 1) / rows, {})->links(ranks);
+    const auto trees = std::make_shared<TreePacking>(pack_trees(*links));
+    for (std::size_t i = 0, count = settings.size(); i < count; ++i) {
+      settings.push_back(settings[i]);
+      settings.back().trees = trees;
+    }
+  }
   if (algorithm.served) vary(&Setting::servers, {0, 1, (ranks + 1) / 2, ranks});
   const Collective collective = algorithm.collective;
   const bool rooted = collective == Collective::broadcast || collective == Collective::reduce ||
@@ -86,6 +98,7 @@ std::string describe(const Algorithm& algorithm, const Setting& setting) {
   if (setting.root != 0) text += fmt::format(", root {}", setting.root);
   if (setting.rows != 0) text += fmt::format(", {} rows", setting.rows);
   if (setting.ranks_per_host != 0) text += fmt::format(", {} ranks a host", setting.ranks_per_host);
+  if (setting.trees) text += fmt::format(", {} packed trees", setting.trees->trees.size());
   if (algorithm.served) text += fmt::format(", {} servers", setting.servers);
   return text;
 }
@@ -130,7 +143,7 @@ int conclude(int proven, int failed, const Options& options, Json report) {
   if (options.json) {
     report["proven"] = proven;
     report["failed"] = failed;
-    fmt::print("{}\n", report.dump(2));
+    print_json(report);
   } else {
     fmt::print("{} proven, {} failed\n", proven, failed);
   }
@@ -181,6 +194,7 @@ int verify_rows(const Options& options) {
     }
     proven += tally.proven;
     failed += tally.failed;
+    progress.clear();
     const char* const same_bits = tally.same_bits ? "yes" : "no";
     if (!options.json) fmt::print("{:33} {:7} {:7}  {}\n", full_name(row), tally.proven, tally.failed, same_bits);
     report["algorithms"].push_back({{"algorithm", full_name(row)},

@@ -73,6 +73,7 @@ struct Race {
   std::vector<std::uint64_t> bytes;
   std::vector<Entry> entries;
   std::vector<int> winners;  ///< index into entries for each of Race::bytes
+  std::vector<LeftOut> left_out = {};
 };
 
 /// Sizes double from `least` to `most`.

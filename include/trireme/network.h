@@ -58,6 +58,9 @@ class Network {
   Network(int ranks, bool one_way_in, int ranks_per_host = 0, int rows = 0)
       : ranks_(ranks), one_way_in_(one_way_in), ranks_per_host_(ranks_per_host), rows_(rows) {}
 
+  /// Throws UsageError if the pairs of so many ranks are too many to pack trees among.
+  static void check_packable(int ranks);
+
   /// Returns the new way's number.
   int add_way(double bandwidth);
 

@@ -1,6 +1,6 @@
 // Allgather: every rank starts with its own block and ends with all.
 //   ring    P-1 rounds, (P-1)/P of the buffer sent, all of it to the next rank
-//   bruck   ceil(lg P) rounds, (P-1)/P of the buffer sent
+//   bruck   ceil(lg 2P/3) rounds, (P-1)/P of the buffer sent
 //   direct  1 round, (P-1)/P of the buffer sent, in P-1 messages
 // Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997.
 #include "algorithms/algorithms.h"

@@ -1,6 +1,6 @@
 // Broadcast: every rank ends with the root's buffer.
 //   tree               floor(lg P) rounds; the root sends the whole buffer ceil(lg P) times
-//   scatter_allgather  1 + ceil(lg P) rounds; the root deals out one block a rank, then all gather: 2(P-1)/P buffers
+//   scatter_allgather  1 + ceil(lg 2P/3) rounds; the root deals out one block a rank, then all gather: 2(P-1)/P buffers
 //   chain              P-1 rounds for the first segment; every rank sends the buffer once, in a pipeline
 // Thakur, Rabenseifner and Gropp, 2005; van de Geijn, J. Parallel Distrib. Comput. 22(2), 1994.
 #include "algorithms/algorithms.h"

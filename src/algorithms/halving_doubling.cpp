@@ -1,5 +1,5 @@
 // Halving and doubling: reduce-scatter by halving the buffer with peer after peer, allgather by doubling it back.
-//   rounds  2 ceil(lg P), any P >= 1
+//   rounds  2 ceil(lg 2P/3), any P >= 1: in 2 ceil(lg P) exchanges, not all of which wait for the one before
 //   sent    2(P-1)/P of the buffer by every rank
 //   result  the same bits on every rank
 // A power of two: Rabenseifner, ICCS 2004; the nearest peers get the largest messages. Others: the same halving round a circle, where the rank at half the distance

@@ -54,10 +54,10 @@ void direct_reduce_scatter(Program& program, int rank, int ranks);
 /// Each rank tells everyone its block `rank`, in one round.
 void direct_allgather(Program& program, int rank, int ranks);
 
-/// Each rank ends with the sum of block `rank`, after ceil(lg P) rounds, for any number of ranks.
+/// Each rank ends with the sum of block `rank`, in ceil(lg P) exchanges, for any number of ranks.
 void circulant_reduce_scatter(Program& program, int rank, int ranks);
 
-/// Each rank starts with block `rank` finished and ends with all, after ceil(lg P) rounds.
+/// Each rank starts with block `rank` finished and ends with all, in ceil(lg P) exchanges.
 void circulant_allgather(Program& program, int rank, int ranks);
 
 /// Halves the buffer with one peer after another, then doubles it back; P is a power of two. `place` is where the rank's

@@ -1,6 +1,6 @@
 // Reduce: the root ends with the sum.
 //   tree                   floor(lg P) rounds, every other rank sends its buffer once
-//   reduce_scatter_gather  ceil(lg P) + 1 rounds; each rank adds up one block and hands it to the root: 1 buffer
+//   reduce_scatter_gather  ceil(lg 2P/3) + 1 rounds; each rank adds up one block and hands it to the root: 1 buffer
 //   chain                  P-1 rounds for the first segment; every rank sends the buffer once, in a pipeline
 // Thakur, Rabenseifner and Gropp, 2005; Rabenseifner, ICCS 2004.
 #include "algorithms/algorithms.h"

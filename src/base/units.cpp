@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -32,7 +33,7 @@ Quantity split(std::string_view text, std::string_view what, std::string_view ex
 double take_prefix(std::string_view& unit) {
   constexpr std::string_view kPrefixes = "KMGT";
   if (unit.empty()) return 1;
-  const char letter = unit.front() == 'k' ? 'K' : unit.front();
+  const auto letter = static_cast<char>(std::toupper(static_cast<unsigned char>(unit.front())));
   const std::size_t power = kPrefixes.find(letter);
   if (power == std::string_view::npos) return 1;
   unit.remove_prefix(1);
@@ -61,7 +62,7 @@ double parse_rate(std::string_view text) {
   if (unit.ends_with("/s")) unit.remove_suffix(2);
   double size = 0;
   if (unit == "B") size = 1;
-  if (unit == "bit" || unit == "bits" || unit == "bps") size = 1.0 / 8;
+  if (unit == "bit" || unit == "bits" || unit == "bps" || unit == "b") size = 1.0 / 8;
   if (size == 0) throw UsageError(fmt::format("'{}' is not a rate: write it like 10Gbit, 500Mbit/s or 8GB/s", text));
   const double rate = quantity.number * factor * size;
   if (!(rate > 0)) throw UsageError(fmt::format("a rate of '{}' moves nothing: it must be more than 0", text));
@@ -76,7 +77,8 @@ Seconds parse_time(std::string_view text) {
     std::string_view name;
     double seconds;
   };
-  constexpr std::array<Unit, 5> kUnits{{{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
+  constexpr std::array<Unit, 6> kUnits{
+      {{"ns", 1e-9}, {"us", 1e-6}, {"µs", 1e-6}, {"μs", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
   constexpr double kMost = 3600;
   for (const Unit& unit : kUnits) {
     if (unit.name != quantity.unit) continue;

@@ -1,8 +1,6 @@
 // Messages: the k-th send of a channel meets its k-th receive.
 #include <fmt/format.h>
 
-#include <numeric>
-
 #include "program/order.h"
 
 namespace trireme {

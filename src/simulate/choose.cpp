@@ -11,10 +11,10 @@ namespace trireme {
 namespace {
 
 // Trying many segment counts must not take much longer than trying one.
-constexpr std::uint64_t kMostStepsForSegments = 4'000'000;
+constexpr std::uint64_t kMostStepsForSegments = 20'000'000;
 constexpr int kMostSegments = 128;
 
-// No schedule is faster than this: its rounds, and its busiest rank's bytes, through the best link there is.
+// No schedule is faster than this: its rounds, or its busiest rank's bytes, through the best link there is.
 Seconds least_time(const Algorithm& algorithm, const Setting& setting, const Situation& situation) {
   const Topology& topology = *situation.topology;
   if (topology.kind != "switch" && topology.kind != "two_level") return Seconds(0);
@@ -24,7 +24,7 @@ Seconds least_time(const Algorithm& algorithm, const Setting& setting, const Sit
     link.bandwidth = std::max(link.bandwidth, topology.inside.bandwidth);
   }
   const double sent = algorithm.sent.value(setting) * static_cast<double>(situation.bytes);
-  return algorithm.rounds.value(setting) * link.alpha + Seconds(sent / link.bandwidth);
+  return std::max(algorithm.rounds.value(setting) * link.alpha, Seconds(sent / link.bandwidth));
 }
 
 // Why an algorithm is not simulated here; nothing if it is.
@@ -44,7 +44,11 @@ Unfit why_unfit(const Algorithm& algorithm, const Situation& situation) {
     return {error.what()};
   }
   const std::uint64_t steps = estimated_steps(algorithm, situation.setting);
-  if (steps <= kQuickSteps) return {};
+  const bool taken_by_others = situation.collective == Collective::allreduce &&
+                               std::any_of(policies().begin(), policies().end(), [&](const Policy& policy) {
+                                 return policy.rule(ranks, situation.bytes) == algorithm.name;
+                               });
+  if (steps <= kQuickSteps || taken_by_others) return {};
   return {fmt::format("takes {} million steps to simulate", steps / 1'000'000), true};
 }
 
@@ -120,6 +124,7 @@ Choice choose(const Situation& situation, const std::function<void(double)>& pro
     const Algorithm* algorithm;
     Seconds least;
   };
+  check(algorithms(situation.collective).front(), situation.setting);
   Choice choice;
   std::vector<Entrant> entrants;
   for (const Algorithm& algorithm : algorithms(situation.collective)) {
@@ -163,26 +168,38 @@ Choice choose(const Situation& situation, const std::function<void(double)>& pro
 Race race(const Situation& situation, std::uint64_t least, std::uint64_t most,
           const std::function<void(double)>& progress) {
   if (least < 1 || most < least) throw UsageError("the sizes of a race must go up, from at least one byte");
-  Race race{
-      .collective = situation.collective, .ranks = situation.setting.ranks, .bytes = {}, .entries = {}, .winners = {}};
+  Race race{.collective = situation.collective,
+            .ranks = situation.setting.ranks,
+            .bytes = {},
+            .entries = {},
+            .winners = {},
+            .left_out = {}};
   for (std::uint64_t bytes = least; bytes <= most; bytes *= 2) race.bytes.push_back(bytes);
   std::vector<const Algorithm*> runners;
+  std::vector<Situation> laps;  // each runner's, with what need not be made anew for each size
   for (const Algorithm& algorithm : algorithms(situation.collective)) {
-    if (why_unfit(algorithm, situation).why.empty()) runners.push_back(&algorithm);
+    const Unfit unfit = why_unfit(algorithm, situation);
+    if (!unfit.why.empty()) {
+      race.left_out.push_back({&algorithm, unfit.why});
+      continue;
+    }
+    runners.push_back(&algorithm);
+    laps.push_back(situation);
+    const auto network = make_network(*situation.topology, total_ranks(algorithm, situation.setting));
+    laps.back().setting = suited(algorithm, situation.setting, *network);
+    race.entries.push_back({std::string(algorithm.name), {}, {}});
   }
-  for (const Algorithm* runner : runners) race.entries.push_back({std::string(runner->name), {}, {}});
   if (race.entries.empty())
     throw UsageError("there is nothing to race: no algorithm can be simulated on so many ranks");
 
-  Situation lap = situation;
   for (std::size_t i = 0; i < race.bytes.size(); ++i) {
-    lap.bytes = race.bytes[i];
     for (std::size_t entry = 0; entry < runners.size(); ++entry) {
-      const Candidate candidate = best_segments(*runners[entry], lap);
+      laps[entry].bytes = race.bytes[i];
+      const Candidate candidate = best_segments(*runners[entry], laps[entry]);
       race.entries[entry].times.push_back(candidate.cost.time);
       race.entries[entry].segments.push_back(candidate.setting.segments);
-      const double laps = static_cast<double>(i) + static_cast<double>(entry + 1) / static_cast<double>(runners.size());
-      if (progress) progress(laps / static_cast<double>(race.bytes.size()));
+      const double done = static_cast<double>(i) + static_cast<double>(entry + 1) / static_cast<double>(runners.size());
+      if (progress) progress(done / static_cast<double>(race.bytes.size()));
     }
     const auto faster = [&](const Race::Entry& a, const Race::Entry& b) { return a.times.back() < b.times.back(); };
     const auto winner = std::min_element(race.entries.begin(), race.entries.end(), faster);

@@ -167,7 +167,8 @@ class Engine {
   }
 
   static void check_clock(Ticks time) {
-    if (time.count() >= std::llround(kEndOfTime)) throw UsageError("it would take more than a month: beyond the simulator's clock");
+    if (time.count() >= std::llround(kEndOfTime))
+      throw UsageError("it would take more than a month: beyond the simulator's clock");
   }
 
   // With tens of thousands of ranks every event finds its rank outside the cache; so ask for those of the next events.

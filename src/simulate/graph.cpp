@@ -35,6 +35,7 @@ class Graph : public Network {
   Hop hop(int at, int to) const override { return hops_[static_cast<std::size_t>(at) * ranks() + to]; }
 
   std::optional<LinkGraph> links(int ranks) const override {
+    check_packable(ranks);
     LinkGraph graph{.ranks = ranks, .bandwidth = {}, .edges = {}};
     for (const GraphLink& link : links_) graph.bandwidth.push_back(link.link.bandwidth);
     for (int a = 0; a < ranks; ++a) {
@@ -102,8 +103,8 @@ std::unique_ptr<Network> make_graph(int ranks, int switches, const std::vector<G
   for (const GraphLink& link : links) {
     const bool exist = link.a >= 0 && link.b >= 0 && link.a < ranks + switches && link.b < ranks + switches;
     if (!exist || link.a == link.b) {
-      throw UsageError(fmt::format("a link can't join {} and {}: places are 0 to {}, and it needs two", link.a, link.b,
-                                   ranks + switches - 1));
+      throw UsageError(fmt::format("a link can't join {} and {}: it joins two different places from 0 to {}", link.a,
+                                   link.b, ranks + switches - 1));
     }
     if (!(link.link.bandwidth > 0) || link.link.alpha < Seconds(0)) {
       throw UsageError(

@@ -1,6 +1,8 @@
 // The three regular networks.
 #include "trireme/network.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace trireme {
@@ -49,6 +51,7 @@ class TwoLevel : public Network {
   }
 
   std::optional<LinkGraph> links(int ranks) const override {
+    check_packable(ranks);
     LinkGraph graph{.ranks = ranks, .bandwidth = {}, .edges = {}};
     graph.bandwidth.assign(ranks, inside_.bandwidth);
     graph.bandwidth.resize(ranks + hosts_, between_.bandwidth);
@@ -122,6 +125,14 @@ class Torus : public Network {
 };
 
 }  // namespace
+
+void Network::check_packable(int ranks) {
+  constexpr int kMostForPairs = 1024;
+  if (ranks > kMostForPairs) {
+    throw UsageError(
+        fmt::format("blink packs trees among the pairs of at most {} ranks here, not {}", kMostForPairs, ranks));
+  }
+}
 
 int Network::add_way(double bandwidth) {
   ticks_per_byte_.push_back(1e12 / bandwidth);

@@ -27,15 +27,16 @@ class TopologyReader {
     }
     Topology topology{.kind = json["kind"], .link = default_, .inside = {}, .links = {}};
     if (topology.kind == "switch") {
-      allow(json, {"kind", "alpha", "bandwidth"});
+      allow(json, {"kind", "alpha", "latency", "bandwidth"});
       topology.link = link(json, default_);
     } else if (topology.kind == "two_level") {
       allow(json, {"kind", "ranks_per_host", "inside", "between"});
       topology.ranks_per_host = count(json, "ranks_per_host", 1);
-      topology.inside = link(required(json, "inside"), {}, "inside");
-      topology.link = json.contains("between") ? link(json["between"], default_, "between") : default_;
+      for (const char* part : {"inside", "between"}) allow(required(json, part), {"alpha", "latency", "bandwidth"});
+      topology.inside = link(json["inside"], default_, "inside");
+      topology.link = link(json["between"], default_, "between");
     } else if (topology.kind == "torus") {
-      allow(json, {"kind", "rows", "columns", "alpha", "bandwidth"});
+      allow(json, {"kind", "rows", "columns", "alpha", "latency", "bandwidth"});
       topology.rows = count(json, "rows", 1);
       topology.columns = count(json, "columns", 1);
       topology.link = link(json, default_);
@@ -65,6 +66,7 @@ class TopologyReader {
   }
 
   void allow(const Json& json, const std::vector<std::string>& names) const {
+    if (!json.is_object()) return;
     for (const auto& item : json.items()) {
       if (std::find(names.begin(), names.end(), item.key()) != names.end()) continue;
       const std::string guess = nearest(item.key(), names);
@@ -89,6 +91,8 @@ class TopologyReader {
   // A link's properties, each of which may be left to the default. Numbers are seconds and bytes a second.
   Link link(const Json& json, const Link& otherwise, const std::string& where = "it") const {
     if (!json.is_object()) fail(fmt::format("\"{}\" must be an object with alpha and bandwidth", where));
+    if (json.contains("alpha") && json.contains("latency"))
+      fail(fmt::format("{}: alpha and latency are the same; give one", where));
     Link link = otherwise;
     for (const char* name : {"alpha", "latency"}) {
       if (json.contains(name)) link.alpha = time(json[name], name, where);
@@ -133,8 +137,10 @@ class TopologyReader {
       if (!links[i].is_object()) fail(fmt::format("{} must be an object", where));
       allow(links[i], {"between", "bandwidth", "alpha", "latency"});
       const Json& between = required(links[i], "between");
-      const bool pair =
-          between.is_array() && between.size() == 2 && between[0].is_number_integer() && between[1].is_number_integer();
+      const auto is_place = [](const Json& value) {
+        return value.is_number_integer() && value >= 0 && value < 2 * kMostRanks;
+      };
+      const bool pair = between.is_array() && between.size() == 2 && is_place(between[0]) && is_place(between[1]);
       if (!pair) fail(fmt::format("{}: \"between\" must be two places, like [0, 1]", where));
       topology.links.push_back({between[0], between[1], link(links[i], default_, where)});
     }
@@ -153,7 +159,7 @@ Topology parse_topology(std::string_view json, std::string_view source, const Li
 }
 
 std::unique_ptr<Network> make_network(const Topology& topology, int ranks) {
-  const auto must_have = [&](int places) {
+  const auto must_have = [&](std::int64_t places) {
     if (ranks > places) {
       throw UsageError(fmt::format("the {} has {} ranks, and {} are needed", topology.kind, places, ranks));
     }
@@ -162,7 +168,10 @@ std::unique_ptr<Network> make_network(const Topology& topology, int ranks) {
     return make_two_level(ranks, topology.ranks_per_host, topology.inside, topology.link);
   }
   if (topology.kind == "torus") {
-    must_have(topology.rows * topology.columns);
+    const std::int64_t places = static_cast<std::int64_t>(topology.rows) * topology.columns;
+    if (places > kMostRanks)
+      throw UsageError(fmt::format("a torus of {} ranks is beyond reason: at most {}", places, kMostRanks));
+    must_have(places);
     return make_torus(topology.rows, topology.columns, topology.link);
   }
   if (topology.kind == "graph") {

@@ -54,9 +54,9 @@ TEST(Bytes, AcceptsDecimalAndBinaryUnits) {
 }
 
 TEST(Bytes, RejectsWhatIsNoSize) {
-  for (const std::string text : {"",     " ",   " 5",    "-1",       "-1KiB", "MiB", "five",  "5X",    "5MX",   "5MiBs",
-                                 "5iB",  "5b",  "5Kbit", "5MB/s",    "5m",    "5g",  "0x10",  "1,000", "1_000", "5 5",
-                                 "1..5", "inf", "nan",   "infinity", "1e400", "+5",  "5MiB5", "16MiB "}) {
+  for (const std::string text : {"",      " ",   " 5",  "-1",       "-1KiB", "MiB",  "five",  "5X",    "5MX",
+                                 "5MiBs", "5iB", "5b",  "5Kbit",    "5MB/s", "0x10", "1,000", "1_000", "5 5",
+                                 "1..5",  "inf", "nan", "infinity", "1e400", "+5",   "5MiB5", "16MiB "}) {
     const std::string message = usage_error([&] { parse_bytes(text); });
     EXPECT_NE(message.find("is not a size"), std::string::npos) << '"' << text << "\": " << message;
     EXPECT_NE(message.find("'" + text + "'"), std::string::npos) << message;
@@ -110,17 +110,30 @@ TEST(Rate, CountsBitsAndBytes) {
     std::string_view text;
     double bytes_per_second;
   } cases[] = {
-      {"8bit", 1},           {"8bit/s", 1},        {"1B", 1},          {"1B/s", 1},
-      {"10Gbit", 1.25e9},    {"10Gbit/s", 1.25e9}, {"10Gbps", 1.25e9}, {"10 Gbits", 1.25e9},
-      {"500Mbit/s", 62.5e6}, {"8GB", 8e9},         {"8GB/s", 8e9},     {"8GiB/s", 8 * kKi * kKi * kKi},
-      {"1.5kB", 1500},       {"0.5TB/s", 5e11},    {"1Kibit", 128},
+      {"8bit", 1},
+      {"8bit/s", 1},
+      {"1B", 1},
+      {"1B/s", 1},
+      {"10Gbit", 1.25e9},
+      {"10gbit", 1.25e9},
+      {"10Gb/s", 1.25e9},
+      {"10Gbit/s", 1.25e9},
+      {"10Gbps", 1.25e9},
+      {"10 Gbits", 1.25e9},
+      {"500Mbit/s", 62.5e6},
+      {"8GB", 8e9},
+      {"8GB/s", 8e9},
+      {"8GiB/s", 8 * kKi * kKi * kKi},
+      {"1.5kB", 1500},
+      {"0.5TB/s", 5e11},
+      {"1Kibit", 128},
   };
   for (const auto& [text, rate] : cases) EXPECT_DOUBLE_EQ(parse_rate(text), rate) << text;
 }
 
 TEST(Rate, RejectsWhatIsNoRate) {
-  for (const std::string text : {"", "10", "10G", "10Gi", "10gbit", "Gbit", "-1Gbit", "10Gb", "10Gbit/h", "10Gbit/",
-                                 "10 per second", "nanGB", "10Gbit/s/s"}) {
+  for (const std::string text :
+       {"", "10", "10G", "10Gi", "Gbit", "-1Gbit", "10Gbit/h", "10Gbit/", "10 per second", "nanGB", "10Gbit/s/s"}) {
     const std::string message = usage_error([&] { parse_rate(text); });
     EXPECT_NE(message.find("is not a rate"), std::string::npos) << '"' << text << "\": " << message;
     EXPECT_NE(message.find("'" + text + "'"), std::string::npos) << message;
@@ -145,8 +158,7 @@ TEST(Time, NeedsAUnitUnlessItIsZero) {
   };
   for (const auto& [text, seconds] : cases) EXPECT_DOUBLE_EQ(parse_time(text).count(), seconds) << text;
 
-  for (const std::string text :
-       {"", "5", "1", "us", "-1us", "5m", "5min", "5h", "5sec", "5uss", "5US", "infs", "nans"}) {
+  for (const std::string text : {"", "5", "1", "us", "-1us", "5min", "5h", "5sec", "5uss", "5US", "infs", "nans"}) {
     const std::string message = usage_error([&] { parse_time(text); });
     EXPECT_NE(message.find("is not a time"), std::string::npos) << '"' << text << "\": " << message;
     EXPECT_NE(message.find("'" + text + "'"), std::string::npos) << message;

@@ -223,6 +223,23 @@ TEST(BadInput, LeavesNothingBehind) {
   EXPECT_TRUE(folder.empty());
 }
 
+TEST(Output, FollowsLinksAndKeepsThem) {
+  const TemporaryFolder folder;
+  const std::string real = folder.write("real.svg", "old");
+  std::filesystem::create_symlink(real, folder / "link.svg");
+  EXPECT_EQ(trireme({"plan", "ring", "--ranks", "3", "--svg", folder / "link.svg"}).status, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.svg"));
+  EXPECT_EQ(read_whole(real).find("<svg"), 0U);
+  const Ran ran = trireme({"plan", "ring", "--ranks", "3", "--svg", "/dev/stdout"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out.find("<svg"), 0U);
+}
+
+TEST(Simulate, RefusesTimesBeyondItsClock) {
+  refuses({"simulate", "ring", "--ranks", "4", "--bytes", "1TB", "--bandwidth", "1B", "--json"}, "clock");
+  refuses({"simulate", "ring", "--ranks", "4096", "--alpha", "3600s", "--json"}, "clock");
+}
+
 TEST(BadInput, MalformedFilesNameLineAndColumn) {
   const TemporaryFolder folder;
   const std::string good = trireme({"plan", "ring", "--ranks", "3"}).out;

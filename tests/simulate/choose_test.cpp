@@ -45,7 +45,7 @@ TEST(Choose, LatencyForSmallBandwidthForLarge) {
 }
 
 TEST(Choose, LeavesOutWhatCantBeSimulatedAndSaysSo) {
-  const Situation situation{.topology = &kSwitch, .setting = {.ranks = 20000}, .bytes = 1 << 20};
+  const Situation situation{.topology = &kSwitch, .setting = {.ranks = 6000}, .bytes = 1 << 20};
   const Choice choice = choose(situation);
   EXPECT_FALSE(choice.left_out.empty());
   for (const LeftOut& left_out : choice.left_out) EXPECT_FALSE(left_out.why.empty());

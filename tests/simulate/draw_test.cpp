@@ -227,9 +227,10 @@ TEST(DrawSchedule, ShowsEveryMessageOfEveryAlgorithmOnce) {
         EXPECT_EQ(drawing.count("add"), adds);
         EXPECT_EQ(drawing.count("receive"), static_cast<int>(shown.deliveries.size()) - adds);
         EXPECT_EQ(drawing.count_text("a caption"), 1);
-        EXPECT_EQ(drawing.count_text("server"), shown.schedule.servers);
-        for (int rank = 0; rank < ranks; ++rank) {
-          EXPECT_GE(drawing.count_text(fmt::format("rank {}", rank)) + drawing.count_text(fmt::format("{}", rank)), 1);
+        for (int rank = 0; rank < shown.schedule.ranks(); ++rank) {
+          const char* const what = rank < shown.schedule.workers() ? "rank" : "server";
+          EXPECT_GE(drawing.count_text(fmt::format("{} {}", what, rank)) + drawing.count_text(fmt::format("{}", rank)),
+                    1);
         }
       }
     }

@@ -30,8 +30,10 @@ void each_setting(const std::vector<int>& rank_counts, const Visit& visit) {
   }
 }
 
-// Bytes of a run when the first `bytes % blocks` blocks have one more: written again, apart from the simulator.
-std::uint64_t bytes_of(Run run, int blocks, std::uint64_t bytes) {
+// A barrier's messages have no content. Others: bytes of a run when the first `bytes % blocks` blocks have one more: written again, apart from the simulator.
+std::uint64_t bytes_of(Run run, const Schedule& schedule, std::uint64_t bytes) {
+  if (schedule.collective == Collective::barrier) return 0;
+  const int blocks = schedule.blocks();
   std::uint64_t total = 0;
   for (int block = run.first; block < run.end(); ++block) {
     total += bytes / blocks + (static_cast<std::uint64_t>(block) < bytes % blocks ? 1 : 0);
@@ -49,7 +51,7 @@ TEST(Simulate, CountsBytesAndSteps) {
     std::vector<std::uint64_t> taken(schedule.ranks());
     for (int rank = 0; rank < schedule.ranks(); ++rank) {
       for (const Step& step : schedule.programs[rank].steps) {
-        const std::uint64_t bytes = bytes_of(step.run, schedule.blocks(), kBytes);
+        const std::uint64_t bytes = bytes_of(step.run, schedule, kBytes);
         ++steps;
         if (step.action != Action::send) continue;
         total += bytes;
@@ -79,7 +81,7 @@ TEST(Simulate, AWayCarriesOneMessageAtATime) {
     std::map<int, std::vector<Interval>> adder;
     Ticks last{0};
     for (const Delivery& delivery : deliveries) {
-      const auto bytes = static_cast<double>(bytes_of(delivery.sent, schedule.blocks(), kBytes));
+      const auto bytes = static_cast<double>(bytes_of(delivery.sent, schedule, kBytes));
       const Ticks takes = to_ticks(Seconds(bytes / kLink.bandwidth));
       const Ticks adds = to_ticks(Seconds(bytes / 1e9));
       EXPECT_EQ(delivery.sent.count, delivery.taken.count);
