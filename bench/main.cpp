@@ -1,6 +1,10 @@
 // Benchmarks: one line a figure, `name value`, with the unit at the end of the name. Medians of several runs.
+#include "trireme/algorithms.h"
+#include "trireme/choose.h"
+#include "trireme/simulate.h"
+#include "trireme/verify.h"
+
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,12 +12,8 @@
 #include <functional>
 #include <regex>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
-
-#include "trireme/algorithms.h"
-#include "trireme/choose.h"
-#include "trireme/simulate.h"
-#include "trireme/verify.h"
 
 namespace trireme {
 namespace {

@@ -1,14 +1,15 @@
 // trireme algorithms: the registry as a table.
-#include <fmt/format.h>
-
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <span>
+#include "trireme/algorithms.h"
 
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/options.h"
-#include "trireme/algorithms.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <span>
 
 namespace trireme::cli {
 namespace {

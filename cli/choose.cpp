@@ -1,19 +1,20 @@
 // trireme choose: the fastest algorithm, why, and what other libraries would have taken.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include "trireme/choose.h"
 
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "trireme/choose.h"
 #include "trireme/error.h"
 #include "trireme/names.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
 
 namespace trireme::cli {
 namespace {

@@ -2,10 +2,11 @@
 // be run in `run`, which returns the exit status: 0, or 1 for a failed proof. Wrong use throws UsageError.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <functional>
-
 #include "trireme/error.h"
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
 
 namespace trireme::cli {
 

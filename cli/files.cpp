@@ -1,7 +1,8 @@
 #include "cli/files.h"
 
+#include "trireme/error.h"
+
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -9,8 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
-#include "trireme/error.h"
+#include <unistd.h>
 
 namespace trireme::cli {
 

@@ -1,4 +1,8 @@
 // The command-line front of Trireme.
+#include "cli/commands.h"
+#include "trireme/error.h"
+#include "trireme/names.h"
+
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -6,10 +10,6 @@
 #include <iostream>
 #include <new>
 #include <system_error>
-
-#include "cli/commands.h"
-#include "trireme/error.h"
-#include "trireme/names.h"
 
 namespace {
 

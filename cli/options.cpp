@@ -1,13 +1,13 @@
 #include "cli/options.h"
 
+#include "cli/files.h"
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-
-#include "cli/files.h"
-#include "trireme/error.h"
 
 namespace trireme::cli {
 namespace {

@@ -1,14 +1,15 @@
 // Options that several subcommands share, and what they come to.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <cstdint>
-#include <string>
-
 #include "trireme/algorithms.h"
 #include "trireme/choose.h"
 #include "trireme/network.h"
 #include "trireme/program.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
 
 namespace trireme::cli {
 

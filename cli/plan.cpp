@@ -1,10 +1,4 @@
 // trireme plan: the programs of an algorithm, as text, JSON or a drawing.
-#include <fmt/format.h>
-
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/options.h"
@@ -12,6 +6,12 @@
 #include "trireme/error.h"
 #include "trireme/simulate.h"
 #include "trireme/verify.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <optional>
 
 namespace trireme::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include "cli/progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <unistd.h>
 #include <utility>
 
 namespace trireme::cli {

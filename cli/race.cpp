@@ -1,10 +1,4 @@
 // trireme race: time against bytes for all algorithms, and who wins where.
-#include <fmt/format.h>
-
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
-
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/options.h"
@@ -12,6 +6,12 @@
 #include "trireme/choose.h"
 #include "trireme/draw.h"
 #include "trireme/error.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <optional>
 
 namespace trireme::cli {
 namespace {

@@ -1,11 +1,4 @@
 // trireme simulate: what algorithms cost on a network.
-#include <fmt/format.h>
-
-#include <cmath>
-#include <cstdio>
-#include <memory>
-#include <nlohmann/json.hpp>
-
 #include "cli/commands.h"
 #include "cli/files.h"
 #include "cli/options.h"
@@ -13,6 +6,13 @@
 #include "trireme/choose.h"
 #include "trireme/error.h"
 #include "trireme/verify.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
 
 namespace trireme::cli {
 namespace {

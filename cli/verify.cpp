@@ -1,11 +1,5 @@
 // trireme verify: proofs, for algorithms over a range of ranks or for a program file.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <set>
+#include "trireme/verify.h"
 
 #include "cli/commands.h"
 #include "cli/files.h"
@@ -14,7 +8,14 @@
 #include "trireme/algorithms.h"
 #include "trireme/error.h"
 #include "trireme/network.h"
-#include "trireme/verify.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
 
 namespace trireme::cli {
 namespace {

@@ -1,14 +1,14 @@
 // The registry: every algorithm Trireme knows, one row each.
 #pragma once
 
+#include "trireme/packing.h"
+#include "trireme/program.h"
+#include "trireme/verify.h"
+
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "trireme/packing.h"
-#include "trireme/program.h"
-#include "trireme/verify.h"
 
 namespace trireme {
 

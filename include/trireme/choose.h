@@ -2,15 +2,15 @@
 // the fixed rules of other libraries would have taken.
 #pragma once
 
+#include "trireme/algorithms.h"
+#include "trireme/network.h"
+#include "trireme/simulate.h"
+
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "trireme/algorithms.h"
-#include "trireme/network.h"
-#include "trireme/simulate.h"
 
 namespace trireme {
 

@@ -1,12 +1,12 @@
 // Drawings, as SVG.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "trireme/choose.h"
 #include "trireme/program.h"
 #include "trireme/simulate.h"
+
+#include <string>
+#include <vector>
 
 namespace trireme {
 

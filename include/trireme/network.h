@@ -1,6 +1,10 @@
 // Models of a network, for the simulator: which ways a message takes, how fast each is, and how far.
 #pragma once
 
+#include "trireme/error.h"
+#include "trireme/packing.h"
+#include "trireme/units.h"
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -8,10 +12,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "trireme/error.h"
-#include "trireme/packing.h"
-#include "trireme/units.h"
 
 namespace trireme {
 

@@ -10,12 +10,12 @@
 //   - nothing else is ordered.
 #pragma once
 
+#include "trireme/error.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "trireme/error.h"
 
 namespace trireme {
 

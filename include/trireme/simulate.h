@@ -4,13 +4,13 @@
 // when it begins; a message waits at its receiver until the step that takes it. A rank adds one message at a time.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <vector>
-
 #include "trireme/algorithms.h"
 #include "trireme/network.h"
 #include "trireme/program.h"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
 
 namespace trireme {
 

@@ -1,12 +1,12 @@
 // Sizes, rates and times as people write them: 16MiB, 10Gbit, 8GB/s, 20us.
 #pragma once
 
+#include "trireme/error.h"
+
 #include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
-
-#include "trireme/error.h"
 
 namespace trireme {
 

@@ -5,11 +5,11 @@
 // holds for every timing, since the order of steps on one block and of messages on one channel is fixed by the programs.
 #pragma once
 
+#include "trireme/program.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
-
-#include "trireme/program.h"
 
 namespace trireme {
 

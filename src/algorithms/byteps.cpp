@@ -5,11 +5,11 @@
 //   result  the same bits on every rank
 // The time of 2P(P-1)/D buffers needs both directions busy at once, that is, many segments.
 // Jiang et al., A Unified Architecture for Accelerating Distributed DNN Training, OSDI 2020.
-#include <algorithm>
-#include <numeric>
-
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"
+
+#include <algorithm>
+#include <numeric>
 
 namespace trireme {
 namespace {

@@ -4,10 +4,10 @@
 //   sent    1 + 2(H-1)/H buffers by a leader, of which 2(H-1)/H leave the host; at most 2 by the others
 //   result  the same bits on every rank
 // Hierarchical allreduce as in Jia et al., arXiv:1807.11205, 2018.
-#include <algorithm>
-
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"
+
+#include <algorithm>
 
 namespace trireme {
 

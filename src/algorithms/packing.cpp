@@ -3,14 +3,14 @@
 // link costs the more the busier it is, and then every unit is taken up and dealt again until nothing improves.
 #include "trireme/packing.h"
 
+#include "algorithms/parts.h"
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "algorithms/parts.h"
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

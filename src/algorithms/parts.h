@@ -1,10 +1,10 @@
 // What several algorithms are made of.
 #pragma once
 
+#include "trireme/program.h"
+
 #include <bit>
 #include <vector>
-
-#include "trireme/program.h"
 
 namespace trireme {
 

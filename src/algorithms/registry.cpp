@@ -1,4 +1,10 @@
 // The registry: one table, a row an algorithm. A claim is written for people and, beside it, for the verifier.
+#include "algorithms/algorithms.h"
+#include "algorithms/parts.h"
+#include "trireme/algorithms.h"
+#include "trireme/error.h"
+#include "trireme/names.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,12 +12,6 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-
-#include "algorithms/algorithms.h"
-#include "algorithms/parts.h"
-#include "trireme/algorithms.h"
-#include "trireme/error.h"
-#include "trireme/names.h"
 
 namespace trireme {
 namespace {

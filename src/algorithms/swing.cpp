@@ -4,10 +4,10 @@
 //   sent    2(P-1)/P of the buffer by every rank
 //   result  the same bits on every rank
 // De Sensi, Bonato, Saam and Hoefler, Swing: Short-cutting Rings for Higher Bandwidth Allreduce, NSDI 2024.
-#include <algorithm>
-
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"
+
+#include <algorithm>
 
 namespace trireme {
 namespace {

@@ -1,10 +1,10 @@
 #include "algorithms/trees.h"
 
+#include "algorithms/parts.h"
+
 #include <algorithm>
 #include <bit>
 #include <tuple>
-
-#include "algorithms/parts.h"
 
 namespace trireme {
 namespace {

@@ -1,10 +1,10 @@
 // Reducing up and broadcasting down one tree or several, in a pipeline of segments.
 #pragma once
 
+#include "trireme/program.h"
+
 #include <span>
 #include <vector>
-
-#include "trireme/program.h"
 
 namespace trireme {
 

@@ -1,13 +1,13 @@
 #include "trireme/units.h"
 
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
-
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

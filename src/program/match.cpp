@@ -1,7 +1,7 @@
 // Messages: the k-th send of a channel meets its k-th receive.
-#include <fmt/format.h>
-
 #include "program/order.h"
+
+#include <fmt/format.h>
 
 namespace trireme {
 

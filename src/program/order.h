@@ -9,11 +9,11 @@
 // A schedule is free of deadlock exactly when these demands have no cycle, whatever the timing.
 #pragma once
 
-#include <optional>
-#include <vector>
-
 #include "trireme/program.h"
 #include "trireme/verify.h"
+
+#include <optional>
+#include <vector>
 
 namespace trireme {
 

@@ -1,11 +1,11 @@
 #include "trireme/program.h"
 
+#include "trireme/error.h"
+#include "trireme/names.h"
+
 #include <fmt/format.h>
 
 #include <array>
-
-#include "trireme/error.h"
-#include "trireme/names.h"
 
 namespace trireme {
 namespace {

@@ -13,6 +13,9 @@
 //     receive 1..2 from 2    a run of neighbouring blocks, both ends included
 //
 // '#' starts a comment; blank lines and indentation are free. Every rank has its section, in any order.
+#include "trireme/error.h"
+#include "trireme/program.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,9 +23,6 @@
 #include <charconv>
 #include <iterator>
 #include <set>
-
-#include "trireme/error.h"
-#include "trireme/program.h"
 
 namespace trireme {
 namespace {

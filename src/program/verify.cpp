@@ -1,12 +1,12 @@
 #include "trireme/verify.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "program/order.h"
 #include "program/symbols.h"
 #include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
 
 namespace trireme {
 namespace {

@@ -1,10 +1,10 @@
 // The marks of messages in a drawing of a schedule: arrows between ranks, and bars where a message ends.
 #pragma once
 
+#include "simulate/svg.h"
+
 #include <span>
 #include <string_view>
-
-#include "simulate/svg.h"
 
 namespace trireme {
 

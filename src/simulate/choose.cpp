@@ -1,11 +1,11 @@
 #include "trireme/choose.h"
 
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

@@ -2,17 +2,17 @@
 //
 // Those that win somewhere have a colour and a thick line, thickest where they win. The others are thin and greyish, and
 // differ in tint and dashes. Names stand beside the ends of the lines, so that nobody has to look them up.
+#include "simulate/labels.h"
+#include "simulate/svg.h"
+#include "trireme/draw.h"
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
-
-#include "simulate/labels.h"
-#include "simulate/svg.h"
-#include "trireme/draw.h"
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

@@ -2,6 +2,12 @@
 //
 // Colour says which block a message carries, and only that. How it was taken shows in black and white too: what was
 // added has a solid line and a filled circle with a plus, what was received a dashed line and an open arrow head.
+#include "simulate/arrows.h"
+#include "simulate/labels.h"
+#include "simulate/legend.h"
+#include "simulate/svg.h"
+#include "trireme/draw.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,12 +15,6 @@
 #include <map>
 #include <numeric>
 #include <utility>
-
-#include "simulate/arrows.h"
-#include "simulate/labels.h"
-#include "simulate/legend.h"
-#include "simulate/svg.h"
-#include "trireme/draw.h"
 
 namespace trireme {
 namespace {

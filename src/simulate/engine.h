@@ -4,18 +4,18 @@
 // competes for a way becomes an event. And a rank holds just a window of steps, whose blocks are compared all at once.
 #pragma once
 
+#include "simulate/event_queue.h"
+#include "simulate/tape.h"
+#include "simulate/window.h"
+#include "trireme/error.h"
+#include "trireme/simulate.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include "simulate/event_queue.h"
-#include "simulate/tape.h"
-#include "simulate/window.h"
-#include "trireme/error.h"
-#include "trireme/simulate.h"
 
 namespace trireme {
 

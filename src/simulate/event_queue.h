@@ -4,13 +4,13 @@
 // from the last one taken. Each event moves to lower files only, so a step costs little however many wait.
 #pragma once
 
+#include "trireme/network.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <vector>
-
-#include "trireme/network.h"
 
 namespace trireme {
 

@@ -1,12 +1,12 @@
 // A network of any shape.
+#include "trireme/error.h"
+#include "trireme/network.h"
+
 #include <fmt/format.h>
 
 #include <functional>
 #include <limits>
 #include <queue>
-
-#include "trireme/error.h"
-#include "trireme/network.h"
 
 namespace trireme {
 namespace {

@@ -1,11 +1,11 @@
 // Places for labels, so that they keep out of each other's way.
 #pragma once
 
+#include "simulate/arrows.h"
+
 #include <optional>
 #include <span>
 #include <vector>
-
-#include "simulate/arrows.h"
 
 namespace trireme {
 

@@ -1,8 +1,8 @@
 #include "simulate/legend.h"
 
-#include <fmt/format.h>
-
 #include "simulate/arrows.h"
+
+#include <fmt/format.h>
 
 namespace trireme {
 namespace {

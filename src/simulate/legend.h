@@ -1,10 +1,10 @@
 // What colours and marks mean in a drawing of a schedule.
 #pragma once
 
-#include <string>
-
 #include "simulate/svg.h"
 #include "trireme/program.h"
+
+#include <string>
 
 namespace trireme {
 

@@ -1,8 +1,8 @@
 // The fixed rules of other libraries for allreduce, as tables. Elements are taken to be float32 and addition to commute.
+#include "trireme/choose.h"
+
 #include <array>
 #include <limits>
-
-#include "trireme/choose.h"
 
 namespace trireme {
 namespace {

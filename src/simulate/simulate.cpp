@@ -1,12 +1,12 @@
 #include "trireme/simulate.h"
 
+#include "simulate/engine.h"
+#include "trireme/error.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "simulate/engine.h"
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

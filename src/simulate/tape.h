@@ -4,9 +4,9 @@
 // tape keeps such a stretch once, with how far block and peer move from one pass to the next.
 #pragma once
 
-#include <vector>
-
 #include "trireme/program.h"
+
+#include <vector>
 
 namespace trireme {
 

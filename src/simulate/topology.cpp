@@ -1,14 +1,14 @@
 // Topology files: JSON in, a checked Topology out. docs/topologies.md describes the form.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <string>
-
 #include "trireme/algorithms.h"
 #include "trireme/error.h"
 #include "trireme/names.h"
 #include "trireme/network.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
 
 namespace trireme {
 namespace {

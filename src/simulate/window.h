@@ -1,15 +1,15 @@
 // The steps that a simulated rank has in hand: which wait for which, and which message belongs to which.
 #pragma once
 
+#include "trireme/network.h"
+#include "trireme/program.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <limits>
 #include <utility>
-
-#include "trireme/network.h"
-#include "trireme/program.h"
 
 namespace trireme {
 

@@ -1,10 +1,10 @@
 // Every row of the registry, for many rank counts and settings: it keeps its promise and its claims.
-#include <gtest/gtest.h>
-
 #include "support/brute_force.h"
 #include "support/rows.h"
 #include "trireme/algorithms.h"
 #include "trireme/verify.h"
+
+#include <gtest/gtest.h>
 
 namespace trireme {
 namespace {

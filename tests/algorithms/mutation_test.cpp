@@ -1,14 +1,14 @@
 // The verifier against mutants of every algorithm: what it accepts really works, and what it rejects really does not.
-#include <gtest/gtest.h>
-
-#include <string>
-#include <string_view>
-
 #include "support/brute_force.h"
 #include "support/mutants.h"
 #include "support/rows.h"
 #include "trireme/algorithms.h"
 #include "trireme/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
 
 namespace trireme {
 namespace {

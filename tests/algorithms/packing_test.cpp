@@ -1,6 +1,9 @@
 // Packed trees: they span, they share out the buffer, and they come near to the best that there is.
 #include "trireme/packing.h"
 
+#include "support/graphs.h"
+#include "support/throws.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +12,6 @@
 #include <numeric>
 #include <string>
 #include <vector>
-
-#include "support/graphs.h"
-#include "support/throws.h"
 
 namespace trireme {
 namespace {

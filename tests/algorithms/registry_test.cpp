@@ -1,4 +1,8 @@
 // The registry: what there is, how it is found, and which settings it refuses.
+#include "support/throws.h"
+#include "trireme/algorithms.h"
+#include "trireme/verify.h"
+
 #include <gtest/gtest.h>
 
 #include <climits>
@@ -7,10 +11,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "support/throws.h"
-#include "trireme/algorithms.h"
-#include "trireme/verify.h"
 
 namespace trireme {
 namespace {

@@ -1,14 +1,14 @@
 // Sizes, rates and times as people write them.
 #include "trireme/units.h"
 
+#include "support/random.h"
+#include "support/throws.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 #include <vector>
-
-#include "support/random.h"
-#include "support/throws.h"
 
 namespace trireme {
 namespace {

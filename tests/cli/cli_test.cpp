@@ -1,11 +1,11 @@
 // The program as a user meets it: what it prints, what it refuses, and with which exit status.
+#include "support/run.h"
+
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
-
-#include "support/run.h"
 
 namespace trireme {
 namespace {

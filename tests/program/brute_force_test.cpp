@@ -1,12 +1,12 @@
 // Brute force itself: it must see what is wrong, or tests that trust it would mean nothing.
 #include "support/brute_force.h"
 
+#include "trireme/program.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
-
-#include "trireme/program.h"
 
 namespace trireme {
 namespace {

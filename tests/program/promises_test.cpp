@@ -1,7 +1,7 @@
 // What each collective promises, kept and broken by hand.
-#include <gtest/gtest.h>
-
 #include "support/by_hand.h"
+
+#include <gtest/gtest.h>
 
 namespace trireme {
 namespace {

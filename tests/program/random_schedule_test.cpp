@@ -1,12 +1,12 @@
 // The verifier against brute force on random schedules, which deadlock often.
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "support/brute_force.h"
 #include "support/random.h"
 #include "trireme/program.h"
 #include "trireme/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
 
 namespace trireme {
 namespace {

@@ -1,14 +1,14 @@
 // The text form of schedules: what it accepts, what it prints, and where it says that a file is wrong.
+#include "support/random.h"
+#include "support/throws.h"
+#include "trireme/program.h"
+#include "trireme/verify.h"
+
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "support/random.h"
-#include "support/throws.h"
-#include "trireme/program.h"
-#include "trireme/verify.h"
 
 namespace trireme {
 namespace {

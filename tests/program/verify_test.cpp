@@ -1,15 +1,15 @@
 // The verifier on schedules made by hand: what it proves, what it counts, what it finds, and where.
 #include "trireme/verify.h"
 
+#include "support/brute_force.h"
+#include "support/by_hand.h"
+#include "trireme/program.h"
+
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <string>
 #include <string_view>
-
-#include "support/brute_force.h"
-#include "support/by_hand.h"
-#include "trireme/program.h"
 
 namespace trireme {
 namespace {

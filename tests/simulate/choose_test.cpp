@@ -1,8 +1,8 @@
 #include "trireme/choose.h"
 
-#include <gtest/gtest.h>
-
 #include "trireme/error.h"
+
+#include <gtest/gtest.h>
 
 namespace trireme {
 namespace {

@@ -1,6 +1,10 @@
 // Drawings are well-formed, show everything once, and keep to their page.
 #include "trireme/draw.h"
 
+#include "simulate/labels.h"
+#include "simulate/svg.h"
+#include "support/throws.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,10 +16,6 @@
 #include <set>
 #include <string>
 #include <vector>
-
-#include "simulate/labels.h"
-#include "simulate/svg.h"
-#include "support/throws.h"
 
 namespace trireme {
 namespace {

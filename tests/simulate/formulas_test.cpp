@@ -1,12 +1,12 @@
 // The simulator against the closed formulas of the literature, on one uncontended switch.
+#include "trireme/algorithms.h"
+#include "trireme/simulate.h"
+#include "trireme/verify.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
-
-#include "trireme/algorithms.h"
-#include "trireme/simulate.h"
-#include "trireme/verify.h"
 
 namespace trireme {
 namespace {

@@ -1,13 +1,13 @@
 // Networks: what a message costs on each, and which topology files are refused.
 #include "trireme/network.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "trireme/choose.h"
 #include "trireme/error.h"
 #include "trireme/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
 
 namespace trireme {
 namespace {

@@ -1,13 +1,13 @@
 // What must hold for every simulation, whatever the program.
 #include "trireme/simulate.h"
 
+#include "trireme/error.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 #include <random>
-
-#include "trireme/error.h"
 
 namespace trireme {
 namespace {

@@ -1,11 +1,11 @@
 #include "simulate/tape.h"
 
+#include "simulate/event_queue.h"
+#include "trireme/algorithms.h"
+
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include "simulate/event_queue.h"
-#include "trireme/algorithms.h"
 
 namespace trireme {
 namespace {

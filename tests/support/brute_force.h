@@ -10,15 +10,15 @@
 // right by chance once in 2^64 times. A barrier's numbers are sets of ranks, and added by union.
 #pragma once
 
+#include "support/random.h"
+#include "trireme/program.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "support/random.h"
-#include "trireme/program.h"
 
 namespace trireme::test {
 

@@ -1,13 +1,13 @@
 // Schedules made by hand, and what the verifier should make of them.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <string_view>
-
 #include "support/brute_force.h"
 #include "trireme/program.h"
 #include "trireme/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <string_view>
 
 namespace trireme::test {
 

@@ -1,10 +1,10 @@
 // Graphs of links to pack trees into.
 #pragma once
 
-#include <vector>
-
 #include "support/random.h"
 #include "trireme/packing.h"
+
+#include <vector>
 
 namespace trireme::test {
 

@@ -1,14 +1,14 @@
 // Mutants: schedules with a mistake in them, of the kinds that people make.
 #pragma once
 
+#include "support/random.h"
+#include "trireme/program.h"
+
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "support/random.h"
-#include "trireme/program.h"
 
 namespace trireme::test {
 

@@ -1,6 +1,10 @@
 // The registry's rows as parameters of tests, and the settings that are worth trying.
 #pragma once
 
+#include "support/graphs.h"
+#include "support/random.h"
+#include "trireme/algorithms.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,10 +12,6 @@
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "support/graphs.h"
-#include "support/random.h"
-#include "trireme/algorithms.h"
 
 namespace trireme::test {
 

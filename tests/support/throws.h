@@ -1,9 +1,9 @@
 // Asking what a call complains of.
 #pragma once
 
-#include <string>
-
 #include "trireme/error.h"
+
+#include <string>
 
 namespace trireme::test {
 
