@@ -41,9 +41,10 @@ std::vector<Verdict> judge(const Situation& situation, const Choice& choice) {
   if (situation.collective != Collective::allreduce) return verdicts;
   for (const Policy& policy : policies()) {
     const Algorithm& taken = find_algorithm(policy.rule(situation.setting.ranks, situation.bytes));
-    verdicts.push_back({std::string(policy.name), best_segments(taken, situation),
-                        fmt::format("The fixed rules of {} take it for {} ranks and {} of float32.", policy.source,
-                                    situation.setting.ranks, format_bytes(static_cast<double>(situation.bytes)))});
+    verdicts.push_back(
+        {std::string(policy.name), best_segments(taken, situation),
+         fmt::format("The fixed rules of {} take it for {} ranks and {} of float32; timed as Trireme's version of it.",
+                     policy.source, situation.setting.ranks, format_bytes(static_cast<double>(situation.bytes)))});
   }
   return verdicts;
 }

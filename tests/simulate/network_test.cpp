@@ -72,6 +72,7 @@ TEST(Network, AStarOfLinksIsASwitch) {
       const Setting setting{.ranks = ranks, .segments = algorithm.segmented ? 3 : 1};
       const int total = total_ranks(algorithm, setting);
       std::vector<GraphLink> links;
+      links.reserve(total);
       for (int rank = 0; rank < total; ++rank) links.push_back({rank, total, {Seconds(10e-6), 1.25e9}});
       const auto star = make_graph(total, 1, links);
       const auto single = make_switch(total, {Seconds(20e-6), 1.25e9});
