@@ -17,4 +17,28 @@ class UsageError : public Error {
   using Error::Error;
 };
 
+/// A rank is gone: the message says which, and how that was noticed.
+class PeerError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A deadline passed: the message says what was waited for, and who is missing.
+class TimeoutError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A peer sent bytes that make no sense.
+class ProtocolError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The system refused something: the message says what, and its reason.
+class SystemError : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace trireme
