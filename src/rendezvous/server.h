@@ -1,0 +1,50 @@
+// Where ranks meet before they know each other: one thread that passes what each rank sends on to all.
+//
+// All ranks come, exchange() a few times, and say goodbye: a meeting. A rank that is lost or gives up ends its meeting
+// for the others, too, and all are told of the same culprit, whichever exchange they are in. A connection that does not
+// begin with the hello of a rank is dropped, and disturbs nobody. An idle server uses no CPU.
+//
+// All members may be called from any thread.
+#pragma once
+
+#include "rendezvous/environment.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace trireme::rendezvous {
+
+enum class Meetings : std::uint8_t {
+  one,   ///< the destructor sees it to its end; who comes again is left to the next server at this address
+  many,  ///< ranks that come again after their goodbye meet again; the destructor ends all at once
+};
+
+class Server {
+ public:
+  /// Listens at `host` (name or number; empty: all addresses) and `port` (0: one of the system's choice). `name` is how
+  /// messages call who runs it: "trireme run", "rank 0". Throws UsageError or SystemError if it can't.
+  Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings = Meetings::one,
+         const std::string& name = "rank 0");
+
+  /// Accepts nobody any more, and waits, 5 seconds at most, until the ranks of a Meetings::one have said goodbye or hung
+  /// up. If some have not come yet, it tells those that have, and so ends it.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Where it listens.
+  std::uint16_t port() const;
+
+ private:
+  class Loop;
+  std::unique_ptr<Loop> loop_;
+};
+
+/// The server that this place has to run; null if somebody else does. It has to live until the meeting is over. It
+/// listens on all addresses (a host's name may mean another one to itself than to others), or on loopback alone if that
+/// is where the ranks meet.
+std::unique_ptr<Server> serve(const Place& place);
+
+}  // namespace trireme::rendezvous
