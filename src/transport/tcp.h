@@ -1,0 +1,66 @@
+// Messages over TCP.
+//
+// A rank listens on a port that the system gives, and somebody else tells its peers where. A connection to a peer is
+// made when the first message to it is posted, without waiting: what is posted meanwhile goes out once it is up.
+// Pieces go from their own memory to the kernel, and come from it into their place or into a buffer that is reused;
+// a small message costs one system call at each end.
+//
+// The inbox is never called from within one of its own calls: what happens meanwhile is told when that has returned.
+// When it hears that a peer is lost, or when close() returns, the transport has let go of all messages posted to that
+// peer, sent or not, and of all memory to place messages from it. A message posted to a lost peer is forgotten at once.
+// A peer that said goodbye is not lost, unless there is something left to send to it.
+#pragma once
+
+#include "transport/transport.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme::transport {
+
+/// What a TCP transport has seen so far.
+struct TcpCounts {
+  int dialled = 0;    ///< connections begun from here
+  int accepted = 0;   ///< connections from peers of this job
+  int strangers = 0;  ///< connections dropped, since their first bytes were not a peer's
+};
+
+class Tcp final : public Transport {
+ public:
+  /// Listens on `bind_address`, a numeric IPv4 or IPv6 address, for ranks of the same `job`. A pair of ranks has up to
+  /// `connections` each way; messages take the one that their segment says. All ranks must agree on it.
+  Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections = 1);
+  ~Tcp() override;
+  Tcp(const Tcp&) = delete;
+  Tcp& operator=(const Tcp&) = delete;
+
+  /// Where peers find this rank: "host:port", or "[host]:port" for IPv6.
+  std::string address() const;
+
+  /// Says where all ranks are; the own entry is not read, and an empty one is a rank that TCP does not reach.
+  void meet(std::vector<std::string> addresses);
+
+  /// Makes descriptor() readable when `fd`, an eventfd of somebody else's, is; progress() then empties it.
+  void watch(int fd);
+
+  TcpCounts counts() const;
+
+  void post(Outgoing& outgoing) override;
+  bool progress() override;
+  int descriptor() const override;
+
+  /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.
+  void close() override;
+
+ protected:
+  void release(Incoming& incoming) override;
+  void answer(Incoming& incoming) override;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::transport
