@@ -1,0 +1,262 @@
+// The least that an allreduce in shared memory can cost: what windows are measured against.
+//   probe RANKS BYTES... [--repeats N]
+// Every rank's float32 buffer is in one shared mapping. A run is: a barrier; each rank adds its 1/P of all buffers in one
+// pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
+// Prints a line a size, "probe,RANKS,BYTES,median_us,min_us", timed by rank 0, after checking the sums.
+#include "trireme/error.h"
+#include "trireme/units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <sched.h>
+#include <span>
+#include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr int kMostRanks = 64;
+
+struct Request {
+  int ranks = 0;
+  std::vector<std::size_t> bytes;
+  int repeats = 0;  ///< 0: as many as suit the size
+};
+
+// Tells the processor that this is a spin loop, where it wants to know.
+void relax() {
+#ifdef __x86_64__
+  __builtin_ia32_pause();
+#endif
+}
+
+// A flag a rank, each on a cache line of its own: a rank raises its flag and waits for all others'.
+class Barrier {
+ public:
+  void wait(int rank, int ranks) {
+    const unsigned now = flags_[rank].raised.load(std::memory_order_relaxed) + 1;
+    flags_[rank].raised.store(now, std::memory_order_release);
+    for (int other = 0; other < ranks; ++other) {
+      // A peer that is one barrier ahead has raised its flag twice.
+      for (int spins = 0; static_cast<int>(flags_[other].raised.load(std::memory_order_acquire) - now) < 0;) {
+        if (++spins < kSpins) {
+          relax();
+        } else {
+          ::sched_yield();
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kSpins = 200;
+  struct alignas(128) Flag {
+    std::atomic<unsigned> raised;
+  };
+  std::array<Flag, kMostRanks> flags_;
+};
+
+class Mapping {
+ public:
+  Mapping(int ranks, std::size_t most_bytes) : stride_(round_up(most_bytes) + kPage) {
+    size_ = round_up(sizeof(Barrier)) + static_cast<std::size_t>(ranks) * stride_;
+    memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) throw SystemError(fmt::format("no shared memory of {} bytes", size_));
+  }
+  ~Mapping() { ::munmap(memory_, size_); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  // Zeroed memory is a barrier that no one has reached yet.
+  Barrier& barrier() const { return *static_cast<Barrier*>(memory_); }
+
+  float* buffer(int rank) const {
+    std::byte* const begin = static_cast<std::byte*>(memory_) + round_up(sizeof(Barrier));
+    return reinterpret_cast<float*>(begin + static_cast<std::size_t>(rank) * stride_);
+  }
+
+ private:
+  static std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+  std::size_t stride_;  // a page more than the buffer, so that buffers do not all start in the same cache sets
+  std::size_t size_ = 0;
+  void* memory_ = nullptr;
+};
+
+// Small whole numbers, so that sums are exact in whatever order they are taken.
+float value(int rank, std::size_t index) {
+  return static_cast<float>((static_cast<std::size_t>(rank) * 5 + index * 3) % 61);
+}
+
+// One pass over all buffers: a piece that stays in the first-level cache is summed, then stored to all.
+void add_and_store(std::span<float* const> buffers, std::size_t begin, std::size_t end) {
+  constexpr std::size_t kPiece = 1024;
+  std::array<float, kPiece> sum;
+  for (; begin < end; begin += kPiece) {
+    const std::size_t count = std::min(kPiece, end - begin);
+    std::copy_n(buffers[0] + begin, count, sum.begin());
+    for (const float* source : buffers.subspan(1)) {
+      for (std::size_t i = 0; i < count; ++i) sum[i] += source[begin + i];
+    }
+    for (float* destination : buffers) std::copy_n(sum.begin(), count, destination + begin);
+  }
+}
+
+class Rank {
+ public:
+  Rank(int rank, int ranks, const Mapping& mapping) : rank_(rank), ranks_(ranks), barrier_(mapping.barrier()) {
+    for (int other = 0; other < ranks; ++other) buffers_.push_back(mapping.buffer(other));
+  }
+
+  void measure(std::size_t bytes, int repeats) {
+    elements_ = bytes / sizeof(float);
+    check();
+    for (int i = 0; i < std::max(3, repeats / 10); ++i) allreduce();
+    std::vector<double> microseconds;
+    for (int i = 0; i < repeats; ++i) {
+      barrier_.wait(rank_, ranks_);
+      const auto begin = std::chrono::steady_clock::now();
+      allreduce();
+      const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+      microseconds.push_back(took.count());
+    }
+    if (rank_ != 0) return;
+    std::sort(microseconds.begin(), microseconds.end());
+    fmt::print("probe,{},{},{:.2f},{:.2f}\n", ranks_, bytes, microseconds[microseconds.size() / 2], microseconds[0]);
+    std::fflush(stdout);
+  }
+
+ private:
+  void allreduce() {
+    const auto share = [&](int rank) { return elements_ * static_cast<std::size_t>(rank) / ranks_; };
+    barrier_.wait(rank_, ranks_);
+    add_and_store(buffers_, share(rank_), share(rank_ + 1));
+    barrier_.wait(rank_, ranks_);
+  }
+
+  // Leaves zeros, whose sums stay finite however often they are taken.
+  void check() {
+    float* const mine = buffers_[rank_];
+    for (std::size_t i = 0; i < elements_; ++i) mine[i] = value(rank_, i);
+    allreduce();
+    for (std::size_t i = 0; i < elements_; ++i) {
+      float sum = 0;
+      for (int other = 0; other < ranks_; ++other) sum += value(other, i);
+      if (mine[i] != sum) {
+        throw Error(fmt::format("rank {} has {} at {}, where the sum is {}", rank_, mine[i], i, sum));
+      }
+    }
+    barrier_.wait(rank_, ranks_);
+    std::fill_n(mine, elements_, 0.0F);
+  }
+
+  int rank_;
+  int ranks_;
+  Barrier& barrier_;
+  std::vector<float*> buffers_;
+  std::size_t elements_ = 0;
+};
+
+int suitable_repeats(std::size_t bytes) {
+  if (bytes <= 64U << 10U) return 3000;
+  return bytes <= 1U << 20U ? 500 : 40;
+}
+
+int run_rank(int rank, const Request& request, const Mapping& mapping) {
+  try {
+    Rank self(rank, request.ranks, mapping);
+    for (const std::size_t bytes : request.bytes) {
+      self.measure(bytes, request.repeats > 0 ? request.repeats : suitable_repeats(bytes));
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "probe: {}\n", error.what());
+    return 1;
+  }
+}
+
+// A rank that fails leaves the others waiting at a barrier, so they are ended too.
+int run_ranks(const Request& request) {
+  const Mapping mapping(request.ranks, *std::max_element(request.bytes.begin(), request.bytes.end()));
+  const pid_t parent = ::getpid();
+  std::vector<pid_t> children;
+  int status = 0;
+  for (int rank = 0; rank < request.ranks && status == 0; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::_exit(::getppid() == parent ? run_rank(rank, request, mapping) : 1);
+    }
+    if (child < 0) {
+      fmt::print(stderr, "probe: no process for rank {}\n", rank);
+      status = 1;
+    } else {
+      children.push_back(child);
+    }
+  }
+  while (!children.empty()) {
+    if (status != 0) {
+      for (const pid_t child : children) ::kill(child, SIGKILL);
+    }
+    int ended = 0;
+    const pid_t child = ::wait(&ended);
+    if (ended != 0) status = 1;
+    std::erase(children, child);
+  }
+  return status;
+}
+
+int parse_count(const std::string& text, int most, const std::string& what) {
+  const std::uint64_t count = text.find_first_not_of("0123456789") == std::string::npos ? parse_bytes(text) : 0;
+  if (count < 1 || count > static_cast<std::uint64_t>(most)) {
+    throw UsageError(fmt::format("{} must be 1 to {}, not '{}'", what, most, text));
+  }
+  return static_cast<int>(count);
+}
+
+Request parse(std::span<char* const> arguments) {
+  Request request;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string text = arguments[i];
+    if (text == "--repeats") {
+      if (++i == arguments.size()) throw UsageError("--repeats needs a number");
+      request.repeats = parse_count(arguments[i], 1'000'000, "--repeats");
+    } else if (request.ranks == 0) {
+      request.ranks = parse_count(text, kMostRanks, "RANKS");
+    } else {
+      request.bytes.push_back(parse_bytes(text));
+      if (request.bytes.back() % sizeof(float) != 0) throw UsageError(fmt::format("{} is not whole float32s", text));
+    }
+  }
+  if (request.bytes.empty()) throw UsageError("usage: probe RANKS BYTES... [--repeats N]");
+  return request;
+}
+
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::run_ranks(trireme::parse(std::span(argv, argc).subspan(1)));
+  } catch (const trireme::UsageError& error) {
+    fmt::print(stderr, "probe: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "probe: {}\n", error.what());
+    return 1;
+  }
+}
