@@ -89,6 +89,9 @@ class Inbox {
   /// No more will come from `peer`, and none that is under way to it will get there. Said once, at once.
   virtual void lost(int peer, const std::string& why) = 0;
 
+  /// No more will come from `peer`, because it closed in an orderly way.
+  virtual void closed(int peer) = 0;
+
  protected:
   ~Inbox() = default;
 };

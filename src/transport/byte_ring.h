@@ -1,0 +1,145 @@
+// A ring of records between one writer and one reader, in memory that both see.
+//
+// A record is a header of one cache line and its payload, in one stretch. Its stamp says that it is there: the position
+// it was written to, plus one, stored last. Before a record is stamped, the stamp of the place behind it is cleared, so
+// what is left there from the lap before is never taken for a record. The reader looks at one word to see whether
+// something came, and that word comes with the header.
+//
+// Records may be let go in any order; their room is given back in the order in which they came.
+#pragma once
+
+#include "transport/transport.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+namespace trireme::transport {
+
+inline constexpr std::size_t kLine = 64;
+
+inline constexpr std::size_t round_to_line(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+enum class RecordKind : std::uint32_t {
+  message,   ///< the payload is the message
+  lent,      ///< the payload is a list of places in the sender's memory
+  offered,   ///< the same, for an answer
+  released,  ///< of a lent message, named by its token
+  answered,  ///< the same, with the answer in place
+  goodbye,   ///< the sender closes in an orderly way
+  skip,      ///< nothing; the next record is at the ring's start
+};
+
+struct alignas(kLine) RecordHeader {
+  std::atomic<std::uint64_t> stamp;
+  RecordKind kind;
+  std::uint32_t places;  ///< that the payload lists
+  std::uint64_t bytes;   ///< of the message
+  std::uint64_t token;   ///< the sender's, of what it lends
+  Envelope envelope;
+};
+
+static_assert(sizeof(RecordHeader) == kLine);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a ring is shared between processes");
+
+/// The ring's memory: zeroed before anyone uses it.
+struct ByteRing {
+  static constexpr std::size_t kBytes = std::size_t{1} << 20;
+
+  alignas(kLine) std::atomic<std::uint64_t> freed;  ///< up to here the reader has let go
+  alignas(kLine) std::byte bytes[kBytes];
+
+  RecordHeader& header(std::uint64_t position) {
+    return *std::launder(reinterpret_cast<RecordHeader*>(bytes + position % kBytes));
+  }
+};
+
+/// The most that one record's payload may have.
+inline constexpr std::size_t kMostPayload = ByteRing::kBytes / 4;
+
+class RingWriter {
+ public:
+  explicit RingWriter(ByteRing* ring = nullptr) : ring_(ring) {}
+
+  /// Room for a record with that payload; null if there is none now. It is published by publish().
+  RecordHeader* reserve(std::size_t payload) {
+    const std::size_t size = kLine + round_to_line(payload);
+    const std::size_t to_end = ByteRing::kBytes - position_ % ByteRing::kBytes;
+    const bool skips = size > to_end;
+    // One line more, for the stamp that is cleared behind the record.
+    if (!has_room((skips ? to_end : 0) + size + kLine)) return nullptr;
+    if (skips) {
+      RecordHeader& header = ring_->header(position_);
+      header.kind = RecordKind::skip;
+      ring_->header(position_ + to_end).stamp.store(0, std::memory_order_relaxed);
+      header.stamp.store(position_ + 1, std::memory_order_release);
+      position_ += to_end;
+    }
+    size_ = size;
+    return &ring_->header(position_);
+  }
+
+  static std::byte* payload(RecordHeader& header) { return reinterpret_cast<std::byte*>(&header) + kLine; }
+
+  /// Sequentially consistent, so that the reader's bell may be looked at next.
+  void publish() {
+    ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed);
+    ring_->header(position_).stamp.exchange(position_ + 1);
+    position_ += size_;
+  }
+
+ private:
+  bool has_room(std::size_t bytes) {
+    if (position_ + bytes - freed_ <= ByteRing::kBytes) return true;
+    freed_ = ring_->freed.load(std::memory_order_acquire);
+    return position_ + bytes - freed_ <= ByteRing::kBytes;
+  }
+
+  ByteRing* ring_;
+  std::uint64_t position_ = 0;
+  std::uint64_t freed_ = 0;  ///< as last seen
+  std::size_t size_ = 0;
+};
+
+class RingReader {
+ public:
+  explicit RingReader(ByteRing* ring = nullptr) : ring_(ring) {}
+
+  /// The next record; null if it is not there yet.
+  const RecordHeader* peek() {
+    while (true) {
+      const RecordHeader& header = ring_->header(position_);
+      // Sequentially consistent for the reader's last look before it sleeps.
+      if (header.stamp.load() != position_ + 1) return nullptr;
+      if (header.kind != RecordKind::skip) return &header;
+      position_ += ByteRing::kBytes - position_ % ByteRing::kBytes;
+    }
+  }
+
+  static const std::byte* payload(const RecordHeader& header) {
+    return reinterpret_cast<const std::byte*>(&header) + kLine;
+  }
+
+  std::uint64_t position() const { return position_; }
+
+  /// Past the record that peek() gave.
+  void pass(std::size_t payload_bytes) { position_ += kLine + round_to_line(payload_bytes); }
+
+  /// Everything before `position` has been read.
+  void let_go_until(std::uint64_t position) {
+    freed_ = position;
+    ring_->freed.store(position, std::memory_order_release);
+  }
+
+  /// What is read but not let go takes up much of the ring.
+  bool crowded() const { return position_ - freed_ > ByteRing::kBytes / 2; }
+
+ private:
+  ByteRing* ring_;
+  std::uint64_t position_ = 0;
+  std::uint64_t freed_ = 0;
+};
+
+}  // namespace trireme::transport

@@ -1,0 +1,329 @@
+#include "transport/host.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <poll.h>
+#include <unistd.h>
+
+namespace trireme::transport {
+namespace {
+
+/// A stretch of the sender's memory, as it stands in a record.
+struct Place {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+
+/// Below this, a message that may be lent is copied all the same: its peer need not answer then.
+constexpr std::size_t kWorthLending = 4096;
+
+}  // namespace
+
+Host::Host(int ranks, std::unique_ptr<HostMemory> memory, Inbox& inbox)
+    : memory_(std::move(memory)), inbox_(inbox), visible_(memory_->visible()), index_(ranks, -1) {
+  for (const HostPeer& peer : memory_->peers()) {
+    index_[peer.rank] = static_cast<int>(peers_.size());
+    Peer& added = peers_.emplace_back();
+    static_cast<HostPeer&>(added) = peer;
+    added.writer = RingWriter(peer.to);
+    added.reader = RingReader(peer.from);
+  }
+}
+
+Host::~Host() {
+  for (const Peer& peer : peers_) {
+    for (const int descriptor : {peer.event, peer.process}) {
+      if (descriptor >= 0) ::close(descriptor);
+    }
+  }
+}
+
+void Host::post(Outgoing& outgoing) {
+  Peer& peer = peers_[index_[outgoing.peer]];
+  if (peer.first == nullptr && peer.controls.empty() && try_send(peer, outgoing)) return;
+  outgoing.next = nullptr;
+  (peer.first == nullptr ? peer.first : peer.last->next) = &outgoing;
+  peer.last = &outgoing;
+}
+
+bool Host::lendable(std::span<const Piece> pieces) const {
+  for (const Piece& piece : pieces) {
+    if (piece.bytes > 0 && !visible_.holds(reinterpret_cast<std::uintptr_t>(piece.data) - visible_.base, piece.bytes)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// False if there is no room now; then nothing happened.
+bool Host::try_send(Peer& peer, Outgoing& outgoing) {
+  const std::size_t bytes = total_bytes(outgoing.pieces);
+  const bool lend =
+      outgoing.sending == Sending::offered || (outgoing.sending == Sending::lent && bytes >= kWorthLending);
+  if (lend && lendable(outgoing.pieces)) {
+    return send_places(peer, outgoing, bytes, outgoing.pieces, {.outgoing = &outgoing, .peer = index_[peer.rank]});
+  }
+  if (bytes <= kMostPayload) {
+    if (!send_payload(peer, outgoing, bytes)) return false;
+    inbox_.sent(outgoing, false);
+    return true;
+  }
+  std::byte* staged = memory_->arena().take(bytes);
+  if (staged == nullptr) throw SystemError(fmt::format("there is no room for a message of {} bytes", bytes));
+  std::byte* to = staged;
+  for (const Piece& piece : outgoing.pieces) {
+    std::memcpy(to, piece.data, piece.bytes);
+    to += piece.bytes;
+  }
+  const Piece copy{staged, bytes};
+  if (!send_places(peer, outgoing, bytes, {&copy, 1}, {.staged = staged, .peer = index_[peer.rank]})) {
+    memory_->arena().give_back(staged);
+    return false;
+  }
+  inbox_.sent(outgoing, false);
+  return true;
+}
+
+bool Host::send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes) {
+  RecordHeader* header = peer.writer.reserve(bytes);
+  if (header == nullptr) return false;
+  header->kind = RecordKind::message;
+  header->places = 0;
+  header->bytes = bytes;
+  header->envelope = outgoing.envelope;
+  std::byte* to = RingWriter::payload(*header);
+  for (const Piece& piece : outgoing.pieces) {
+    if (piece.bytes > 0) std::memcpy(to, piece.data, piece.bytes);
+    to += piece.bytes;
+  }
+  peer.writer.publish();
+  peer.bell->ring(peer.event);
+  return true;
+}
+
+bool Host::send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, std::span<const Piece> pieces,
+                       Lent lent) {
+  RecordHeader* header = peer.writer.reserve(pieces.size() * sizeof(Place));
+  if (header == nullptr) return false;
+  if (free_tokens_.empty()) {
+    free_tokens_.push_back(static_cast<std::uint32_t>(lent_.size()));
+    lent_.emplace_back();
+  }
+  const std::uint32_t token = free_tokens_.back();
+  free_tokens_.pop_back();
+  const bool offered = lent.outgoing != nullptr && outgoing.sending == Sending::offered;
+  lent_[token] = lent;
+  header->kind = offered ? RecordKind::offered : RecordKind::lent;
+  header->places = static_cast<std::uint32_t>(pieces.size());
+  header->bytes = bytes;
+  header->token = token;
+  header->envelope = outgoing.envelope;
+  std::byte* to = RingWriter::payload(*header);
+  for (const Piece& piece : pieces) {
+    const Place place{reinterpret_cast<std::uintptr_t>(piece.data) - visible_.base, piece.bytes};
+    std::memcpy(to, &place, sizeof place);
+    to += sizeof place;
+  }
+  peer.writer.publish();
+  peer.bell->ring(peer.event);
+  return true;
+}
+
+bool Host::send_control(Peer& peer, const Control& control) {
+  RecordHeader* header = peer.writer.reserve(0);
+  if (header == nullptr) return false;
+  header->kind = control.kind;
+  header->places = 0;
+  header->bytes = 0;
+  header->token = control.token;
+  peer.writer.publish();
+  peer.bell->ring(peer.event);
+  return true;
+}
+
+// True if anything went out.
+bool Host::flush(Peer& peer) {
+  bool moved = false;
+  while (!peer.controls.empty() && send_control(peer, peer.controls.front())) {
+    peer.controls.pop_front();
+    moved = true;
+  }
+  while (peer.controls.empty() && peer.first != nullptr) {
+    // Out of the queue before it is sent: once sent it may be posted anew.
+    Outgoing& outgoing = *peer.first;
+    peer.first = outgoing.next;
+    if (!try_send(peer, outgoing)) {
+      outgoing.next = peer.first;
+      peer.first = &outgoing;
+      if (outgoing.next == nullptr) peer.last = &outgoing;
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+bool Host::progress() {
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    if (peer.first != nullptr || !peer.controls.empty()) moved |= flush(peer);
+    moved |= take_in(peer);
+  }
+  return moved;
+}
+
+bool Host::take_in(Peer& peer) {
+  bool moved = false;
+  while (const RecordHeader* header = peer.reader.peek()) {
+    moved = true;
+    switch (header->kind) {
+      case RecordKind::message:
+      case RecordKind::lent:
+      case RecordKind::offered: take_message(peer, *header); break;
+      case RecordKind::released:
+      case RecordKind::answered: {
+        const std::uint64_t token = header->token;
+        const bool answered = header->kind == RecordKind::answered;
+        peer.reader.pass(0);
+        take_back(peer, token, answered);
+        break;
+      }
+      case RecordKind::goodbye:
+        peer.reader.pass(0);
+        peer.gone = true;
+        inbox_.closed(peer.rank);
+        break;
+      default: lose(peer, "sent a record that makes no sense"); return true;
+    }
+    if (peer.gone) break;
+  }
+  if (moved) let_go(peer);
+  return moved;
+}
+
+Host::Held& Host::new_held(Peer& peer) {
+  if (free_held_.empty()) {
+    all_held_.push_back(std::make_unique<Held>());
+    free_held_.push_back(all_held_.back().get());
+  }
+  Held& held = *free_held_.back();
+  free_held_.pop_back();
+  held.begin = peer.reader.position();
+  held.released = false;
+  held.lent = false;
+  held.peer = index_[peer.rank];
+  held.pieces.clear();
+  peer.held.push_back(&held);
+  return held;
+}
+
+void Host::take_message(Peer& peer, const RecordHeader& header) {
+  const bool lent = header.kind != RecordKind::message;
+  const std::size_t payload = lent ? header.places * sizeof(Place) : header.bytes;
+  if (payload > kMostPayload) {
+    lose(peer, "sent a record that is longer than any");
+    return;
+  }
+  Held& held = new_held(peer);
+  Incoming incoming{.bytes = header.bytes, .transport = this, .token = reinterpret_cast<std::uintptr_t>(&held)};
+  if (lent) {
+    if (!take_places(peer, header, held)) return;
+    incoming.lent = held.pieces;
+    incoming.offered = header.kind == RecordKind::offered;
+  } else {
+    incoming.data = RingReader::payload(header);
+  }
+  peer.reader.pass(payload);
+  incoming.scarce = peer.reader.crowded();
+  const Envelope envelope = header.envelope;  // the record is gone once the inbox has released it
+  inbox_.arrived(peer.rank, envelope, incoming);
+}
+
+bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
+  held.lent = true;
+  held.token = header.token;
+  const std::byte* from = RingReader::payload(header);
+  std::size_t bytes = 0;
+  for (std::uint32_t i = 0; i < header.places; ++i) {
+    Place place{};
+    std::memcpy(&place, from + i * sizeof place, sizeof place);
+    if (place.bytes > 0 && !peer.visible.holds(place.offset, place.bytes)) {
+      lose(peer, "lent memory that is not its own");
+      return false;
+    }
+    held.pieces.push_back({reinterpret_cast<std::byte*>(peer.visible.base + place.offset), place.bytes});
+    bytes += place.bytes;
+  }
+  if (bytes == header.bytes) return true;
+  lose(peer, "lent memory of another size than it says");
+  return false;
+}
+
+void Host::take_back(Peer& peer, std::uint64_t token, bool answered) {
+  if (token >= lent_.size() || lent_[token].peer != index_[peer.rank]) {
+    lose(peer, "gave back what was not lent to it");
+    return;
+  }
+  const Lent lent = lent_[token];
+  lent_[token] = {};
+  free_tokens_.push_back(static_cast<std::uint32_t>(token));
+  if (lent.staged != nullptr) memory_->arena().give_back(lent.staged);
+  if (lent.outgoing != nullptr) inbox_.sent(*lent.outgoing, answered);
+}
+
+void Host::finish(Incoming& incoming, RecordKind kind) {
+  Held& held = *reinterpret_cast<Held*>(static_cast<std::uintptr_t>(incoming.token));
+  Peer& peer = peers_[held.peer];
+  held.released = true;
+  if (held.lent && !peer.gone) {
+    const Control control{kind, held.token};
+    if (!peer.controls.empty() || !send_control(peer, control)) peer.controls.push_back(control);
+  }
+  let_go(peer);
+}
+
+// Gives room back up to the oldest record that is still held.
+void Host::let_go(Peer& peer) {
+  while (peer.held_begin < peer.held.size() && peer.held[peer.held_begin]->released) {
+    free_held_.push_back(peer.held[peer.held_begin++]);
+  }
+  if (peer.held_begin == peer.held.size()) {
+    peer.held.clear();
+    peer.held_begin = 0;
+    peer.reader.let_go_until(peer.reader.position());
+  } else {
+    peer.reader.let_go_until(peer.held[peer.held_begin]->begin);
+    constexpr std::size_t kMany = 1024;
+    if (peer.held_begin >= kMany) {
+      peer.held.erase(peer.held.begin(), peer.held.begin() + static_cast<std::ptrdiff_t>(peer.held_begin));
+      peer.held_begin = 0;
+    }
+  }
+}
+
+void Host::check_processes() {
+  for (Peer& peer : peers_) {
+    if (peer.gone || peer.process < 0) continue;
+    pollfd look{.fd = peer.process, .events = POLLIN, .revents = 0};
+    if (::poll(&look, 1, 0) != 1) continue;
+    // It may have said goodbye, or sent its last message, before it ended.
+    take_in(peer);
+    if (!peer.gone) lose(peer, "its process has ended");
+  }
+}
+
+void Host::lose(Peer& peer, const std::string& why) {
+  if (peer.gone) return;
+  peer.gone = true;
+  inbox_.lost(peer.rank, why);
+}
+
+void Host::close() {
+  for (Peer& peer : peers_) {
+    if (!peer.gone) send_control(peer, {RecordKind::goodbye, 0});
+    peer.gone = true;
+  }
+}
+
+}  // namespace trireme::transport

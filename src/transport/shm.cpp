@@ -1,0 +1,290 @@
+#include "transport/shm.h"
+
+#include "transport/mapping.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <poll.h>
+#include <random>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+namespace trireme::transport {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t round_to_page(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+/// The start of a rank's memory. Behind it: one mark for each rank, one ring from each rank, the arena.
+struct Head {
+  std::atomic<std::uint64_t> secret;
+  alignas(kLine) Bell bell;
+};
+
+struct Layout {
+  explicit Layout(int ranks)
+      : marks(round_to_line(sizeof(Head))),
+        rings(round_to_page(marks + sizeof(std::atomic<std::uint64_t>) * ranks)),
+        arena(round_to_page(rings + sizeof(ByteRing) * ranks)),
+        arena_bytes(round_to_page(physical_memory())),
+        bytes(arena + arena_bytes) {}
+
+  Head& head(std::byte* base) const { return *std::launder(reinterpret_cast<Head*>(base)); }
+  std::atomic<std::uint64_t>& mark(std::byte* base, int rank) const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(base + marks)[rank];
+  }
+  ByteRing* ring(std::byte* base, int from) const { return reinterpret_cast<ByteRing*>(base + rings) + from; }
+
+  std::size_t marks, rings, arena, arena_bytes, bytes;
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor = -1) : descriptor_(descriptor) {}
+  Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+  int take() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_;
+};
+
+[[noreturn]] void fail(const char* what) {
+  throw SystemError(fmt::format("shared memory: {} failed: {}", what, std::strerror(errno)));
+}
+
+Descriptor checked(int descriptor, const char* what) {
+  if (descriptor < 0) fail(what);
+  return Descriptor(descriptor);
+}
+
+std::uint64_t random_number() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32 | device()) | 1;  // never 0, which is what fresh memory has
+}
+
+struct AbstractAddress {
+  explicit AbstractAddress(const std::string& name) {
+    address.sun_family = AF_UNIX;
+    const std::size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+    std::memcpy(address.sun_path + 1, name.data(), length);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address = {};
+  socklen_t size = 0;
+};
+
+struct Handed {
+  Descriptor memory;
+  Descriptor event;
+};
+
+bool hand_over(int socket, int memory, int event) {
+  std::array<int, 2> descriptors = {memory, event};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  char byte = 0;
+  iovec part{.iov_base = &byte, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptors);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
+}
+
+Handed take_over(int socket) {
+  std::array<int, 2> descriptors = {-1, -1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  char byte = 0;
+  iovec part{.iov_base = &byte, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1) {
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof descriptors)) {
+      std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
+    }
+  }
+  return {Descriptor(descriptors[0]), Descriptor(descriptors[1])};
+}
+
+/// Hands this rank's memory to whoever asks, until it is destroyed.
+class Giver {
+ public:
+  Giver(const std::string& name, int memory, int event)
+      : socket_(checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket")),
+        stop_(checked(::eventfd(0, EFD_CLOEXEC), "eventfd")) {
+    const AbstractAddress address(name);
+    if (::bind(socket_.get(), address.get(), address.size) != 0) fail("bind");
+    constexpr int kWaiting = 4096;
+    if (::listen(socket_.get(), kWaiting) != 0) fail("listen");
+    thread_ = std::thread([this, memory, event] { serve(memory, event); });
+  }
+
+  ~Giver() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+  }
+
+  Giver(const Giver&) = delete;
+  Giver& operator=(const Giver&) = delete;
+
+ private:
+  void serve(int memory, int event) const {
+    while (true) {
+      std::array<pollfd, 2> look = {{{socket_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
+      if (::poll(look.data(), look.size(), -1) < 0 && errno != EINTR) return;
+      if (look[1].revents != 0) return;
+      if (look[0].revents == 0) continue;
+      const Descriptor guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (guest.get() >= 0) hand_over(guest.get(), memory, event);
+    }
+  }
+
+  Descriptor socket_;
+  Descriptor stop_;
+  std::thread thread_;
+};
+
+/// Another rank's memory, if it is on this host.
+struct Neighbour {
+  int rank = 0;
+  Mapping mapping;
+  Descriptor event;
+  Descriptor process;
+};
+
+class ShmMemory final : public HostMemory {
+ public:
+  ShmMemory(int rank, int ranks)
+      : rank_(rank),
+        layout_(ranks),
+        file_(checked(::memfd_create("trireme", MFD_CLOEXEC), "memfd_create")),
+        event_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+        mapping_(sized(file_.get(), layout_.bytes)),
+        arena_(mapping_.data() + layout_.arena, layout_.arena_bytes, file_.get(), layout_.arena) {
+    new (mapping_.data()) Head{};
+    layout_.head(mapping_.data()).secret.store(secret_);
+  }
+
+  void find_neighbours(int ranks, const Exchange& exchange) {
+    const std::string name = fmt::format("trireme-{:016x}-{}", random_number(), rank_);
+    auto giver = std::make_unique<Giver>(name, file_.get(), event_.get());
+    const std::vector<std::string> announced = exchange(fmt::format("{} {}", name, secret_));
+    std::vector<Neighbour> found;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (rank != rank_) visit(rank, announced[rank], found);
+    }
+    // When this returns, all have marked the memory that they found.
+    std::string seen;
+    for (const Neighbour& neighbour : found) seen += fmt::format("{} ", neighbour.rank);
+    exchange(seen);
+    giver.reset();
+    for (Neighbour& neighbour : found) {
+      const std::uint64_t mark = layout_.mark(mapping_.data(), neighbour.rank).load();
+      if (mark == secret_of(announced[neighbour.rank])) neighbours_.push_back(std::move(neighbour));
+    }
+  }
+
+  Arena& arena() override { return arena_; }
+  Visible visible() const override { return visible_in(mapping_); }
+  Bell& bell() override { return layout_.head(mapping_.data()).bell; }
+  int event() const override { return event_.get(); }
+
+  std::vector<HostPeer> peers() const override {
+    std::vector<HostPeer> peers;
+    for (const Neighbour& neighbour : neighbours_) {
+      std::byte* base = neighbour.mapping.data();
+      peers.push_back({.rank = neighbour.rank,
+                       .bell = &layout_.head(base).bell,
+                       .event = ::dup(neighbour.event.get()),
+                       .process = neighbour.process.get() >= 0 ? ::dup(neighbour.process.get()) : -1,
+                       .to = layout_.ring(base, rank_),
+                       .from = layout_.ring(mapping_.data(), neighbour.rank),
+                       .visible = visible_in(neighbour.mapping)});
+    }
+    return peers;
+  }
+
+ private:
+  static Mapping sized(int file, std::size_t bytes) {
+    if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) fail("ftruncate");
+    return Mapping::shared(file, bytes);
+  }
+
+  static std::uint64_t secret_of(const std::string& announced) {
+    return std::strtoull(announced.c_str() + announced.find(' '), nullptr, 10);
+  }
+
+  Visible visible_in(const Mapping& mapping) const {
+    return {.base = reinterpret_cast<std::uintptr_t>(mapping.data()) + layout_.arena, .bytes = layout_.arena_bytes};
+  }
+
+  // Finds nothing where there is no such socket: that rank is on another host.
+  void visit(int rank, const std::string& announced, std::vector<Neighbour>& found) {
+    const AbstractAddress address(announced.substr(0, announced.find(' ')));
+    const Descriptor socket = checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    if (::connect(socket.get(), address.get(), address.size) != 0) return;
+    Handed handed = take_over(socket.get());
+    if (handed.memory.get() < 0) return;
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    const bool known = ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid != ::getpid();
+    Neighbour neighbour{.rank = rank,
+                        .mapping = Mapping::shared(handed.memory.get(), layout_.bytes),
+                        .event = std::move(handed.event),
+                        .process = Descriptor(known ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1)};
+    std::byte* base = neighbour.mapping.data();
+    if (layout_.head(base).secret.load() != secret_of(announced)) return;
+    layout_.mark(base, rank_).store(secret_);
+    found.push_back(std::move(neighbour));
+  }
+
+  int rank_;
+  Layout layout_;
+  Descriptor file_;
+  Descriptor event_;
+  std::uint64_t secret_ = random_number();
+  Mapping mapping_;
+  Arena arena_;
+  std::vector<Neighbour> neighbours_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange) {
+  auto memory = std::make_unique<ShmMemory>(rank, ranks);
+  memory->find_neighbours(ranks, exchange);
+  return memory;
+}
+
+}  // namespace trireme::transport
