@@ -28,14 +28,17 @@ test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unopti
 	ctest --preset $* --parallel $(JOBS)
 
 bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
-	cmake --build --preset release --target trireme_bench
+	@tools/setup bench || echo 'make bench: going on without the peers that are missing'
+	@cmake --preset release >/dev/null  # finds peers that have come since
+	cmake --build --preset release --target trireme_bench probe peers
 	build/bench/trireme_bench $(if $(ONLY),--only '$(ONLY)')
 
 docs: build  ## make the tables and pictures of README and docs/ anew
 	tools/docs
 
 lint: build/build.ninja  ## check format, clang-tidy's findings and the order of the layers
-	@tools/setup lint
+	@tools/setup lint bench
+	@cmake --preset release >/dev/null
 	$(sources) | xargs -0 -r clang-format --dry-run -Werror
 	git ls-files -z '*.cpp' | xargs -0 -r -n 1 -P $(JOBS) clang-tidy -p build --quiet 2>&1 \
 	  | sed '/^[0-9]* warnings* generated\.$$/d'

@@ -2,7 +2,8 @@
 //   probe RANKS BYTES... [--repeats N]
 // Every rank's float32 buffer is in one shared mapping. A run is: a barrier; each rank adds its 1/P of all buffers in one
 // pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
-// Prints a line a size, "probe,RANKS,BYTES,median_us,min_us", timed by rank 0, after checking the sums.
+// Prints a line a size, "probe,RANKS,BYTES,median_us,min_us", after checking the sums. As with the peers (peers/worker.h),
+// a run is timed on every rank from its own start, and is over when its slowest rank is.
 #include "trireme/error.h"
 #include "trireme/units.h"
 
@@ -30,6 +31,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr int kMostRanks = 64;
+constexpr int kMostRepeats = 3000;  // that are not asked for
 
 struct Request {
   int ranks = 0;
@@ -72,7 +74,9 @@ class Barrier {
 
 class Mapping {
  public:
-  Mapping(int ranks, std::size_t most_bytes) : stride_(round_up(most_bytes) + kPage) {
+  Mapping(int ranks, std::size_t most_bytes, int most_repeats)
+      : times_(round_up(static_cast<std::size_t>(most_repeats) * sizeof(double))),
+        stride_(times_ + round_up(most_bytes) + kPage) {
     size_ = round_up(sizeof(Barrier)) + static_cast<std::size_t>(ranks) * stride_;
     memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory_ == MAP_FAILED) throw SystemError(fmt::format("no shared memory of {} bytes", size_));
@@ -84,15 +88,20 @@ class Mapping {
   // Zeroed memory is a barrier that no one has reached yet.
   Barrier& barrier() const { return *static_cast<Barrier*>(memory_); }
 
-  float* buffer(int rank) const {
-    std::byte* const begin = static_cast<std::byte*>(memory_) + round_up(sizeof(Barrier));
-    return reinterpret_cast<float*>(begin + static_cast<std::size_t>(rank) * stride_);
-  }
+  // The microseconds that the rank's runs took.
+  double* times(int rank) const { return reinterpret_cast<double*>(part(rank)); }
+
+  float* buffer(int rank) const { return reinterpret_cast<float*>(part(rank) + times_); }
 
  private:
   static std::size_t round_up(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-  std::size_t stride_;  // a page more than the buffer, so that buffers do not all start in the same cache sets
+  std::byte* part(int rank) const {
+    return static_cast<std::byte*>(memory_) + round_up(sizeof(Barrier)) + static_cast<std::size_t>(rank) * stride_;
+  }
+
+  std::size_t times_;
+  std::size_t stride_;  // a page more than it holds, so that buffers do not all start in the same cache sets
   std::size_t size_ = 0;
   void* memory_ = nullptr;
 };
@@ -118,7 +127,8 @@ void add_and_store(std::span<float* const> buffers, std::size_t begin, std::size
 
 class Rank {
  public:
-  Rank(int rank, int ranks, const Mapping& mapping) : rank_(rank), ranks_(ranks), barrier_(mapping.barrier()) {
+  Rank(int rank, int ranks, const Mapping& mapping)
+      : rank_(rank), ranks_(ranks), mapping_(mapping), barrier_(mapping.barrier()) {
     for (int other = 0; other < ranks; ++other) buffers_.push_back(mapping.buffer(other));
   }
 
@@ -126,21 +136,29 @@ class Rank {
     elements_ = bytes / sizeof(float);
     check();
     for (int i = 0; i < std::max(3, repeats / 10); ++i) allreduce();
-    std::vector<double> microseconds;
     for (int i = 0; i < repeats; ++i) {
       barrier_.wait(rank_, ranks_);
       const auto begin = std::chrono::steady_clock::now();
       allreduce();
       const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-      microseconds.push_back(took.count());
+      mapping_.times(rank_)[i] = took.count();
     }
-    if (rank_ != 0) return;
-    std::sort(microseconds.begin(), microseconds.end());
-    fmt::print("probe,{},{},{:.2f},{:.2f}\n", ranks_, bytes, microseconds[microseconds.size() / 2], microseconds[0]);
-    std::fflush(stdout);
+    barrier_.wait(rank_, ranks_);
+    if (rank_ == 0) print(bytes, repeats);
+    barrier_.wait(rank_, ranks_);
   }
 
  private:
+  void print(std::size_t bytes, int repeats) const {
+    std::vector<double> slowest(repeats);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      for (int i = 0; i < repeats; ++i) slowest[i] = std::max(slowest[i], mapping_.times(rank)[i]);
+    }
+    std::sort(slowest.begin(), slowest.end());
+    fmt::print("probe,{},{},{:.2f},{:.2f}\n", ranks_, bytes, slowest[slowest.size() / 2], slowest.front());
+    std::fflush(stdout);
+  }
+
   void allreduce() {
     const auto share = [&](int rank) { return elements_ * static_cast<std::size_t>(rank) / ranks_; };
     barrier_.wait(rank_, ranks_);
@@ -166,13 +184,15 @@ class Rank {
 
   int rank_;
   int ranks_;
+  const Mapping& mapping_;
   Barrier& barrier_;
   std::vector<float*> buffers_;
   std::size_t elements_ = 0;
 };
 
-int suitable_repeats(std::size_t bytes) {
-  if (bytes <= 64U << 10U) return 3000;
+int repeats_of(const Request& request, std::size_t bytes) {
+  if (request.repeats > 0) return request.repeats;
+  if (bytes <= 64U << 10U) return kMostRepeats;
   return bytes <= 1U << 20U ? 500 : 40;
 }
 
@@ -180,7 +200,7 @@ int run_rank(int rank, const Request& request, const Mapping& mapping) {
   try {
     Rank self(rank, request.ranks, mapping);
     for (const std::size_t bytes : request.bytes) {
-      self.measure(bytes, request.repeats > 0 ? request.repeats : suitable_repeats(bytes));
+      self.measure(bytes, repeats_of(request, bytes));
     }
     return 0;
   } catch (const std::exception& error) {
@@ -191,7 +211,8 @@ int run_rank(int rank, const Request& request, const Mapping& mapping) {
 
 // A rank that fails leaves the others waiting at a barrier, so they are ended too.
 int run_ranks(const Request& request) {
-  const Mapping mapping(request.ranks, *std::max_element(request.bytes.begin(), request.bytes.end()));
+  const std::size_t most_bytes = *std::max_element(request.bytes.begin(), request.bytes.end());
+  const Mapping mapping(request.ranks, most_bytes, std::max(request.repeats, kMostRepeats));
   const pid_t parent = ::getpid();
   std::vector<pid_t> children;
   int status = 0;
