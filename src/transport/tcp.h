@@ -8,7 +8,7 @@
 // The inbox is never called from within one of its own calls: what happens meanwhile is told when that has returned.
 // When it hears that a peer is lost, or when close() returns, the transport has let go of all messages posted to that
 // peer, sent or not, and of all memory to place messages from it. A message posted to a lost peer is forgotten at once.
-// A peer that said goodbye is not lost, unless there is something left to send to it.
+// A peer that closed is not lost, unless there is something left to send to it.
 #pragma once
 
 #include "transport/transport.h"

@@ -1,0 +1,135 @@
+#include "transport/socket.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace trireme::transport {
+
+namespace {
+
+// As many as the kernel allows: all ranks of a job may dial one of them at once.
+constexpr int kBacklog = 4096;
+
+[[noreturn]] void fail(const std::string& what) { throw SystemError(fmt::format("{}: {}", what, reason(errno))); }
+
+// Small messages leave at once instead of waiting for more.
+void do_not_delay(const Descriptor& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+}  // namespace
+
+void Descriptor::reset() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+std::string reason(int error) { return std::generic_category().message(error); }
+
+Address Address::parse(const std::string& text) {
+  const auto colon = text.rfind(':');
+  const bool bracketed = text.starts_with('[') && colon != std::string::npos && colon > 2 && text[colon - 1] == ']';
+  const std::string host = bracketed ? text.substr(1, colon - 2) : text.substr(0, colon);
+  int port = 0;
+  bool good = colon != std::string::npos && (bracketed || host.find(':') == std::string::npos);
+  if (good) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
+    good = error == std::errc() && stop == end && port > 0 && port <= 65535;
+  }
+  if (!good) throw UsageError(fmt::format("\"{}\" is not an address: give host:port or [host]:port", text));
+  return parse(host, port);
+}
+
+Address Address::parse(const std::string& host, int port) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (host.empty() || ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    throw UsageError(fmt::format("\"{}\" is not a numeric IPv4 or IPv6 address", host));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  Address address;
+  std::memcpy(&address.storage_, found->ai_addr, found->ai_addrlen);
+  address.bytes_ = found->ai_addrlen;
+  return address;
+}
+
+Address Address::of(const Descriptor& socket) {
+  Address address;
+  address.bytes_ = sizeof address.storage_;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address.storage_), &address.bytes_) != 0) {
+    fail("Could not find out a socket's address");
+  }
+  return address;
+}
+
+std::string Address::text() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getnameinfo(get(), bytes_, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return fmt::format(fmt::runtime(family() == AF_INET6 ? "[{}]:{}" : "{}:{}"), host.data(), port.data());
+}
+
+Descriptor listen_at(const Address& address) {
+  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket || ::bind(socket.get(), address.get(), address.bytes()) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+    fail("Could not listen at " + address.text());
+  }
+  return socket;
+}
+
+Descriptor begin_connection(const Address& address) {
+  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return socket;
+  do_not_delay(socket);
+  if (::connect(socket.get(), address.get(), address.bytes()) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    const int error = errno;
+    socket.reset();
+    errno = error;
+  }
+  return socket;
+}
+
+Descriptor accept_connection(const Descriptor& listener) {
+  Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) do_not_delay(socket);
+  return socket;
+}
+
+Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) fail("Could not make an epoll set");
+}
+
+void Poller::add(int fd, std::uint32_t events, std::uint64_t tag) {
+  epoll_event event{.events = events, .data = {.u64 = tag}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) fail("Could not watch a descriptor");
+}
+
+void Poller::change(int fd, std::uint32_t events, std::uint64_t tag) {
+  epoll_event event{.events = events, .data = {.u64 = tag}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) fail("Could not watch a descriptor");
+}
+
+void Poller::remove(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+std::span<const epoll_event> Poller::ready(std::span<epoll_event> events) const {
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  return events.first(count > 0 ? count : 0);
+}
+
+}  // namespace trireme::transport

@@ -1,0 +1,91 @@
+// Sockets: descriptors that close themselves, numeric addresses, and an epoll set.
+#pragma once
+
+#include "trireme/error.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <utility>
+
+namespace trireme::transport {
+
+/// A file descriptor that is closed with its owner.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    other.reset();
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+/// An IPv4 or IPv6 address and a port.
+class Address {
+ public:
+  Address() = default;
+
+  /// Reads "host:port" or "[host]:port", where host is numeric. Throws UsageError.
+  static Address parse(const std::string& text);
+
+  /// Reads a numeric host. Throws UsageError.
+  static Address parse(const std::string& host, int port);
+
+  /// Where this end of a socket is.
+  static Address of(const Descriptor& socket);
+
+  std::string text() const;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t bytes() const { return bytes_; }
+  int family() const { return storage_.ss_family; }
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t bytes_ = 0;
+};
+
+/// What the system's error number means, in words.
+std::string reason(int error);
+
+/// A socket that listens there. Throws SystemError.
+Descriptor listen_at(const Address& address);
+
+/// A socket whose connection is under way; none: it could not begin, and errno says why.
+Descriptor begin_connection(const Address& address);
+
+/// The next connection of a listening socket; none: errno says why.
+Descriptor accept_connection(const Descriptor& listener);
+
+/// Which descriptors are ready. All are watched level-triggered.
+class Poller {
+ public:
+  Poller();
+
+  /// `tag` comes with the events. Throws SystemError.
+  void add(int fd, std::uint32_t events, std::uint64_t tag);
+  void change(int fd, std::uint32_t events, std::uint64_t tag);
+  void remove(int fd);
+
+  /// Those that are ready now, in `events`; never waits.
+  std::span<const epoll_event> ready(std::span<epoll_event> events) const;
+
+  int descriptor() const { return epoll_.get(); }
+
+ private:
+  Descriptor epoll_;
+};
+
+}  // namespace trireme::transport

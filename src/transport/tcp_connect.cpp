@@ -1,0 +1,119 @@
+// How a TCP transport's connections come up, cross, and end.
+#include "transport/tcp_impl.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
+#include <utility>
+
+namespace trireme::transport {
+
+wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
+  return {.connection = static_cast<std::uint32_t>(connection.number),
+          .job = job_,
+          .from = static_cast<std::uint32_t>(rank_),
+          .to = static_cast<std::uint32_t>(connection.peer),
+          .ranks = static_cast<std::uint32_t>(peers_.size()),
+          .connections = static_cast<std::uint32_t>(per_pair_)};
+}
+
+std::string Tcp::Impl::whereabouts(int peer) const {
+  return peers_[peer].address ? peers_[peer].address->text() : "an address not told";
+}
+
+void Tcp::Impl::dial(Connection& connection) {
+  const Peer& peer = peers_[connection.peer];
+  if (!peer.address) throw UsageError(fmt::format("TCP does not know where rank {} is", connection.peer));
+  ++dialled_;
+  ++dialling_;
+  connection.state = State::dialled;
+  connection.dialled_here = true;
+  connection.socket = begin_connection(*peer.address);
+  if (!connection.socket) return could_not_connect(connection, reason(errno));
+  connection.sender.put_first(hello_to(connection));
+  poller_.add(connection.socket.get(), EPOLLIN | EPOLLOUT, tag(connection));
+  say_hello(connection);
+}
+
+// False if the connection is not up yet, or never will be.
+bool Tcp::Impl::say_hello(Connection& connection) {
+  switch (connection.sender.send_record(connection.socket.get())) {
+    case TcpSender::Result::all: break;
+    case TcpSender::Result::some: return false;
+    case TcpSender::Result::none: could_not_connect(connection, reason(errno)); return false;
+  }
+  poller_.change(connection.socket.get(), EPOLLIN, tag(connection));
+  return true;
+}
+
+void Tcp::Impl::hear_answer(Connection& connection) {
+  auto& answer = connection.answer;
+  std::size_t& bytes = connection.answer_bytes;
+  const ssize_t count = ::recv(connection.socket.get(), answer.data() + bytes, answer.size() - bytes, MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  if (count < 0) return could_not_connect(connection, reason(errno));
+  if (count == 0) return could_not_connect(connection, "it was closed without an answer");
+  bytes += count;
+  if (bytes < answer.size()) return;
+  wire::Hello heard;
+  std::memcpy(&heard, answer.data(), sizeof heard);
+  wire::Hello expected = hello_to(connection);
+  std::swap(expected.from, expected.to);
+  if (heard != expected) return could_not_connect(connection, "who answered is not a rank of this job");
+  open(connection);
+}
+
+// A peer of this job has dialled.
+void Tcp::Impl::enter(Descriptor socket, const wire::Hello& hello) {
+  Connection& connection = connections_to(static_cast<int>(hello.from))[hello.connection];
+  const bool lost = peers_[connection.peer].standing != Standing::well;
+  if (!lost && connection.state == State::none) return adopt(connection, std::move(socket));
+  if (!lost && connection.state == State::dialled && !connection.crossed) {
+    if (connection.peer < rank_) return adopt(connection, std::move(socket));
+    connection.crossed = std::move(socket);
+    return;
+  }
+  const bool crossed_late = connection.dialled_here && connection.peer > rank_;
+  if (lost || !crossed_late) door_->count_stranger();
+}
+
+void Tcp::Impl::adopt(Connection& connection, Descriptor socket) {
+  if (connection.state == State::dialled) end(connection);
+  connection.dialled_here = false;
+  connection.socket = std::move(socket);
+  connection.sender.put_first(hello_to(connection));
+  poller_.add(connection.socket.get(), EPOLLIN, tag(connection));
+  ++accepted_;
+  open(connection);
+}
+
+void Tcp::Impl::open(Connection& connection) {
+  if (connection.state == State::dialled) --dialling_;
+  connection.crossed.reset();
+  connection.state = State::up;
+  connection.receiver = std::make_unique<TcpReceiver>(connection.peer, self_, buffers_);
+  up_.push_back(&connection);
+  flush(connection);
+}
+
+void Tcp::Impl::could_not_connect(Connection& connection, const std::string& why) {
+  if (connection.crossed) return adopt(connection, std::move(connection.crossed));
+  end(connection);
+  fail(connection.peer, fmt::format("could not connect to {}: {}", whereabouts(connection.peer), why));
+}
+
+// Queued messages stay queued.
+void Tcp::Impl::end(Connection& connection) {
+  if (connection.state == State::dialled) --dialling_;
+  if (connection.state == State::up) std::erase(up_, &connection);
+  if (std::exchange(connection.lacks_room, false)) --lacking_room_;
+  connection.state = State::ended;
+  if (connection.socket) poller_.remove(connection.socket.get());
+  connection.socket.reset();
+  connection.crossed.reset();
+  connection.receiver.reset();
+}
+
+}  // namespace trireme::transport

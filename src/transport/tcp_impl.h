@@ -1,0 +1,145 @@
+// Inside the TCP transport: the connections of a rank, from dialling to goodbye.
+//
+// A pair of ranks has one connection of each number, which carries messages both ways, so that the acknowledgements of
+// one way travel with the messages of the other. (Two of one way each cost half as much again for a small message.)
+// Whoever has a message first dials and says hello; messages follow when the answer is there. When both dial at the
+// same time, the lower rank's connection counts: the higher rank gives up its own when it hears the other's hello, and
+// the lower one keeps the other's aside, silently, until its own is up.
+#pragma once
+
+#include "transport/socket.h"
+#include "transport/tcp.h"
+#include "transport/tcp_buffers.h"
+#include "transport/tcp_door.h"
+#include "transport/tcp_receiver.h"
+#include "transport/tcp_sender.h"
+#include "transport/wire.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme::transport {
+
+class Tcp::Impl final : Inbox {
+ public:
+  Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job,
+       int connections);
+
+  const std::string& address() const { return address_; }
+  int descriptor() const { return poller_.descriptor(); }
+  TcpCounts counts() const;
+  void meet(const std::vector<std::string>& addresses);
+  void watch(int fd);
+
+  void post(Outgoing& outgoing);
+  bool progress();
+  void close();
+  void release(Incoming& incoming);
+
+ private:
+  enum class State : std::uint8_t {
+    none,     // nobody has had anything to say yet
+    dialled,  // from here, but not answered yet
+    up,
+    ended,
+  };
+
+  struct Connection {
+    int peer = 0;
+    int number = 0;  // of the pair's
+    State state = State::none;
+    bool dialled_here = false;
+    bool lacks_room = false;  // in the kernel, so that messages wait
+    bool farewell = false;    // has been said from here
+    Descriptor socket;
+    Descriptor crossed;  // the peer's, which came while the own one was dialled
+    TcpSender sender;
+    std::unique_ptr<TcpReceiver> receiver;
+    std::array<std::byte, sizeof(wire::Hello)> answer{};
+    std::size_t answer_bytes = 0;
+  };
+
+  enum class Standing : std::uint8_t {
+    well,
+    failing,  // and the inbox is still to hear of it
+    lost,
+  };
+
+  struct Peer {
+    std::optional<Address> address;
+    Standing standing = Standing::well;
+    bool left = false;  // with a goodbye
+    std::string why;
+  };
+
+  // Getting connected: tcp_connect.cpp.
+  void dial(Connection& connection);
+  bool say_hello(Connection& connection);
+  void hear_answer(Connection& connection);
+  void enter(Descriptor socket, const wire::Hello& hello);
+  void adopt(Connection& connection, Descriptor socket);
+  void open(Connection& connection);
+  void could_not_connect(Connection& connection, const std::string& why);
+  void end(Connection& connection);
+  wire::Hello hello_to(const Connection& connection) const;
+  std::string whereabouts(int peer) const;
+
+  // Moving messages, and telling of it: tcp.cpp.
+  bool look();
+  void look_at(Connection& connection, std::uint32_t events);
+  bool hear(Connection& connection);
+  void leave(Connection& connection);
+  void flush(Connection& connection);
+  void want_room(Connection& connection, bool want);
+  void fail(int peer, std::string why);
+  void lose(int peer);
+  void settle();
+  void tell_sent();
+  void say_goodbyes();
+  bool pending() const;
+  std::span<Connection> connections_to(int peer);
+  std::uint64_t tag(const Connection& connection) const;
+
+  // What receivers call: the inbox, with care.
+  std::size_t place(int peer, const Envelope& envelope, std::size_t bytes, std::span<Piece> pieces) override;
+  void arrived(int peer, const Envelope& envelope, const Incoming& incoming) override;
+  void sent(Outgoing& outgoing, bool answered) override;
+  void lost(int peer, const std::string& why) override;
+  void closed(int peer) override;
+
+  Tcp& self_;
+  const int rank_;
+  const std::uint64_t job_;
+  const int per_pair_;
+  Inbox& inbox_;
+
+  Poller poller_;
+  TcpBuffers buffers_;
+  std::optional<TcpDoor> door_;
+  TcpDoor::Enter enter_;
+  std::string address_;
+  std::vector<Peer> peers_;
+  std::vector<Connection> connections_;  // those of a peer are neighbours
+  std::vector<Connection*> up_;
+  int dialling_ = 0;
+  int lacking_room_ = 0;
+  unsigned passes_ = 0;
+  int accepted_ = 0;
+  int dialled_ = 0;
+  int strangers_ = 0;  // of a door that is closed
+
+  OutgoingList sent_;         // that the inbox is still to hear of
+  std::vector<int> failing_;  // likewise
+  bool telling_ = false;      // the inbox something, right now
+  bool settling_ = false;
+  bool closing_ = false;  // the inbox hears nothing any more
+  bool closed_ = false;
+};
+
+}  // namespace trireme::transport

@@ -1,0 +1,156 @@
+#include "transport/tcp_receiver.h"
+
+#include "transport/socket.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <utility>
+
+namespace trireme::transport {
+
+namespace {
+
+// Of one call to receive(), while the kernel has as much as is asked for.
+constexpr int kMostReads = 4;
+
+}  // namespace
+
+TcpReceiver::~TcpReceiver() {
+  if (buffer_ != nullptr) buffers_.give_back(buffer_);
+}
+
+TcpReceiver::Result TcpReceiver::receive(int fd, Inbox& inbox) {
+  Result result = Result::nothing;
+  for (int reads = 0; reads < kMostReads; ++reads) {
+    std::size_t asked = 0;
+    const ssize_t bytes = read(fd, asked);
+    if (bytes < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return result;
+      return break_off(reason(errno));
+    }
+    if (bytes == 0) return break_off(how_it_ended());
+    fill_places(bytes);
+    result = take_apart(inbox);
+    // A short read has emptied the socket: to ask again would most likely be in vain.
+    if (result != Result::some || static_cast<std::size_t>(bytes) < asked) return result;
+  }
+  return result;
+}
+
+std::string TcpReceiver::how_it_ended() const {
+  const std::string end = "closed the connection without saying goodbye";
+  if (!in_message_) return ahead_end_ == 0 ? end : end + ", in the middle of a header";
+  return fmt::format("{}, with {} of a message's {} bytes still to come", end, missing_, header_.bytes);
+}
+
+// One call for the rest of the present message and what comes behind it.
+ssize_t TcpReceiver::read(int fd, std::size_t& asked) {
+  if (ahead_begin_ > 0) {
+    std::memmove(ahead_.get(), ahead_.get() + ahead_begin_, ahead_end_ - ahead_begin_);
+    ahead_end_ -= std::exchange(ahead_begin_, 0);
+  }
+  std::byte* const ahead = ahead_.get() + ahead_end_;
+  const std::size_t room = kAhead - ahead_end_;
+  asked = missing_ + room;
+  if (missing_ == 0) return ::recv(fd, ahead, room, MSG_DONTWAIT);
+
+  std::array<iovec, std::tuple_size_v<decltype(places_.pieces)> + 1> parts;
+  std::size_t count = 0;
+  for (std::size_t i = places_.first; i < places_.count; ++i) {
+    parts[count++] = {.iov_base = places_.pieces[i].data, .iov_len = places_.pieces[i].bytes};
+  }
+  parts[count++] = {.iov_base = ahead, .iov_len = room};
+  return ::readv(fd, parts.data(), static_cast<int>(count));
+}
+
+// So many bytes have come: those at the front have already been written to their places.
+void TcpReceiver::fill_places(std::size_t bytes) {
+  const std::size_t placed = std::min(bytes, missing_);
+  missing_ -= placed;
+  ahead_end_ += bytes - placed;
+  for (std::size_t left = placed; left > 0;) {
+    Piece& piece = places_.pieces[places_.first];
+    const std::size_t here = std::min(left, piece.bytes);
+    piece.data += here;
+    piece.bytes -= here;
+    left -= here;
+    if (piece.bytes == 0) ++places_.first;
+  }
+}
+
+void TcpReceiver::copy_ahead_to_places() {
+  while (missing_ > 0 && ahead_begin_ < ahead_end_) {
+    Piece& piece = places_.pieces[places_.first];
+    const std::size_t here = std::min(piece.bytes, ahead_end_ - ahead_begin_);
+    std::memcpy(piece.data, ahead_.get() + ahead_begin_, here);
+    ahead_begin_ += here;
+    missing_ -= here;
+    piece.data += here;
+    piece.bytes -= here;
+    if (piece.bytes == 0) ++places_.first;
+  }
+}
+
+TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
+  while (true) {
+    if (!in_message_) {
+      if (ahead_end_ - ahead_begin_ < sizeof header_) break;
+      std::memcpy(&header_, ahead_.get() + ahead_begin_, sizeof header_);
+      ahead_begin_ += sizeof header_;
+      if (!wire::makes_sense(header_)) {
+        return break_off(fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes",
+                                     static_cast<std::uint32_t>(header_.kind), header_.bytes));
+      }
+      if (header_.kind == wire::Kind::goodbye) return Result::goodbye;
+      begin_message(inbox);
+    }
+    copy_ahead_to_places();
+    if (missing_ > 0) break;
+    end_message(inbox);
+  }
+  if (ahead_begin_ == ahead_end_) ahead_begin_ = ahead_end_ = 0;
+  return Result::some;
+}
+
+void TcpReceiver::begin_message(Inbox& inbox) {
+  in_message_ = true;
+  missing_ = header_.bytes;
+  places_.count = places_.first = 0;
+  if (missing_ == 0) return;
+  places_.count = inbox.place(peer_, header_.envelope, missing_, places_.pieces);
+  if (places_.count == 0) {
+    buffer_ = buffers_.take(missing_);
+    places_.pieces[0] = {.data = TcpBuffers::data(buffer_), .bytes = missing_};
+    places_.count = 1;
+    return;
+  }
+  const std::size_t room = total_bytes(std::span(places_.pieces).first(places_.count));
+  if (room != missing_) throw UsageError(fmt::format("A message of {} bytes was given a place of {}", missing_, room));
+}
+
+void TcpReceiver::end_message(Inbox& inbox) {
+  in_message_ = false;
+  TcpBuffers::Buffer* buffer = std::exchange(buffer_, nullptr);
+  Incoming incoming{.bytes = header_.bytes, .placed = buffer == nullptr && header_.bytes > 0};
+  static constexpr std::byte kNothing{};
+  if (header_.bytes == 0) incoming.data = &kNothing;
+  if (buffer != nullptr) {
+    incoming.data = TcpBuffers::data(buffer);
+    incoming.transport = &owner_;
+    incoming.token = reinterpret_cast<std::uintptr_t>(buffer);
+  }
+  inbox.arrived(peer_, header_.envelope, incoming);
+}
+
+TcpReceiver::Result TcpReceiver::break_off(std::string why) {
+  why_ = std::move(why);
+  return Result::broken;
+}
+
+}  // namespace trireme::transport

@@ -1,0 +1,79 @@
+// The incoming way of a connection: takes the byte stream apart into messages.
+//
+// A payload is read straight into its place, or into a buffer of its own; whatever comes behind it goes to a small
+// buffer, so that many small messages need one system call. What lay in that buffer is copied.
+#pragma once
+
+#include "transport/tcp_buffers.h"
+#include "transport/transport.h"
+#include "transport/wire.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <sys/types.h>
+
+namespace trireme::transport {
+
+class TcpReceiver {
+ public:
+  enum class Result : std::uint8_t {
+    nothing,  ///< has come
+    some,     ///< and there may be more
+    goodbye,  ///< no more will come
+    broken,   ///< likewise, and why() says what happened
+  };
+
+  /// `owner` is who brings the messages; their buffers come from `buffers`.
+  TcpReceiver(int peer, Transport& owner, TcpBuffers& buffers) : peer_(peer), owner_(owner), buffers_(buffers) {}
+  ~TcpReceiver();
+  TcpReceiver(const TcpReceiver&) = delete;
+  TcpReceiver& operator=(const TcpReceiver&) = delete;
+
+  /// Reads what is there, up to a limit that keeps it fair to other connections, and gives it to the inbox.
+  Result receive(int fd, Inbox& inbox);
+
+  const std::string& why() const { return why_; }
+
+ private:
+  static constexpr std::size_t kAhead = std::size_t{16} << 10;
+
+  // Where the rest of the present message goes.
+  struct Places {
+    std::array<Piece, 64> pieces;
+    std::size_t count = 0;
+    std::size_t first = 0;  // that is not full
+  };
+
+  ssize_t read(int fd, std::size_t& asked);
+  Result take_apart(Inbox& inbox);
+  void begin_message(Inbox& inbox);
+  void end_message(Inbox& inbox);
+  void fill_places(std::size_t bytes);
+  void copy_ahead_to_places();
+  std::string how_it_ended() const;
+  Result break_off(std::string why);
+
+  const int peer_;
+  Transport& owner_;
+  TcpBuffers& buffers_;
+
+  // Bytes that came early: part of a header, or while messages are taken out of it, all of them.
+  std::unique_ptr<std::byte[]> ahead_ = std::make_unique_for_overwrite<std::byte[]>(kAhead);
+  std::size_t ahead_begin_ = 0;
+  std::size_t ahead_end_ = 0;
+
+  // The message that is arriving; while some of its payload is missing, no byte is ahead.
+  bool in_message_ = false;
+  wire::Header header_;
+  std::size_t missing_ = 0;
+  Places places_;
+  TcpBuffers::Buffer* buffer_ = nullptr;  // none: it was placed, or is empty
+
+  std::string why_;
+};
+
+}  // namespace trireme::transport

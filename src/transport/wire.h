@@ -1,0 +1,59 @@
+// What TCP carries: fixed records in the byte order of the machine, which must be little-endian.
+//
+// A connection begins with one Hello each way: first the dialler's, then the answer. After that, each way is a row of
+// headers, each with its payload behind it, up to a goodbye. A byte stream that ends without one was cut off.
+#pragma once
+
+#include "transport/transport.h"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace trireme::transport::wire {
+
+static_assert(std::endian::native == std::endian::little);
+
+/// No message is longer; a header that claims more is not a header.
+inline constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+inline constexpr std::uint64_t kMagic = 0x00454d4552495254;  // "TRIREME"
+inline constexpr std::uint32_t kVersion = 1;
+
+/// Who is at the other end of a connection. The magic number and the version stay where they are in all versions.
+struct Hello {
+  std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  std::uint32_t connection = 0;  ///< which of the pair's
+  std::uint64_t job = 0;
+  std::uint32_t from = 0;  ///< the sender's rank
+  std::uint32_t to = 0;    ///< the rank it believes to talk to
+  std::uint32_t ranks = 0;
+  std::uint32_t connections = 0;  ///< of each pair
+
+  bool operator==(const Hello&) const = default;
+};
+
+enum class Kind : std::uint32_t {
+  message = 0x47534d54,  // "TMSG"
+  goodbye = 0x45594254,  // "TBYE"
+};
+
+struct Header {
+  Kind kind = Kind::message;
+  std::uint32_t unused = 0;
+  std::uint64_t bytes = 0;  ///< of the payload
+  Envelope envelope = {};
+};
+
+static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) == 40 && offsetof(Hello, version) == 8);
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == 48 && offsetof(Header, envelope) == 16);
+static_assert(std::has_unique_object_representations_v<Hello> && std::has_unique_object_representations_v<Header>);
+
+inline bool makes_sense(const Header& header) {
+  if (header.unused != 0) return false;
+  return header.kind == Kind::message ? header.bytes <= kMostBytes : header.kind == Kind::goodbye && header.bytes == 0;
+}
+
+}  // namespace trireme::transport::wire
