@@ -1,0 +1,226 @@
+#include "rendezvous/client.h"
+
+#include "rendezvous/channel.h"
+#include "rendezvous/socket.h"
+#include "rendezvous/wire.h"
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <poll.h>
+#include <thread>
+#include <utility>
+
+namespace trireme::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kFirstPause = 5ms;
+constexpr auto kLongestPause = 200ms;
+// A host that does not answer at all gets no more of the patience at a time, so that its other addresses get some, too.
+constexpr auto kConnectPatience = 3s;
+// The server answers at once, if at all.
+constexpr auto kAskPatience = 1s;
+
+std::string in_seconds(std::chrono::duration<double> time) { return fmt::format("{:.3g} s", time.count()); }
+
+// The server was there, and then not: another may come.
+class HungUp : public Error {
+ public:
+  using Error::Error;
+};
+
+std::vector<std::string> split(const std::string& body, std::uint32_t exchange, int ranks) {
+  Cursor cursor(body);
+  if (cursor.u32() != exchange) throw ProtocolError("the answer is to another exchange");
+  if (cursor.u32() != static_cast<std::uint32_t>(ranks)) throw ProtocolError("the answer has another number of ranks");
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(ranks));
+  for (std::uint64_t& length : lengths) length = cursor.u64();
+  std::vector<std::string> blobs;
+  blobs.reserve(lengths.size());
+  for (const std::uint64_t length : lengths) blobs.emplace_back(cursor.bytes(length));
+  if (!cursor.rest().empty()) throw ProtocolError("the answer is longer than it says");
+  return blobs;
+}
+
+}  // namespace
+
+class Client::Connection {
+ public:
+  Connection(Place place, std::chrono::milliseconds patience)
+      : place_(std::move(place)), where_(format_host_and_port(place_.host, place_.port)) {
+    const auto start = Clock::now();
+    const auto deadline = start + patience;
+    auto pause = std::chrono::milliseconds(kFirstPause);
+    while (true) {
+      const std::string why = try_to_meet(deadline);
+      if (why.empty()) break;
+      if (Clock::now() + pause >= deadline) {
+        throw TimeoutError(fmt::format(
+            "rank {} did not find the rendezvous at {} within {}; the last try: {}. {}", place_.rank, where_,
+            in_seconds(patience), why,
+            place_.started_by == "trireme run"
+                ? "Check that 'trireme run' is still there, and that this process can reach that address"
+                : "Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are the same for all ranks, and that no "
+                  "firewall is in between"));
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestPause);
+    }
+  }
+
+  ~Connection() {
+    try {
+      channel_->send(frame(Kind::goodbye, ""));
+      channel_->finish();
+      // What came and was not read would reset the connection, and the goodbye might be lost.
+      while (!channel_->receive(buffer_).bytes.empty()) continue;
+    } catch (const std::exception&) {  // Then the server hears of it by the connection's end.
+    }
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  std::vector<std::string> exchange(std::string_view mine, Deadline deadline) {
+    if (failure_) failure_->raise();
+    if (mine.size() > kMostBlobBytes) {
+      throw UsageError(fmt::format("{} bytes are too many for an exchange of the rendezvous: {} are the most",
+                                   mine.size(), kMostBlobBytes));
+    }
+    try {
+      const auto start = Clock::now();
+      channel_->send(frame(Kind::blob, exchange_, mine));
+      auto answer = next_frame(deadline);
+      if (!answer) {
+        channel_->send(frame(Kind::ask, exchange_, ""));
+        answer = next_frame(Clock::now() + kAskPatience);
+      }
+      if (!answer || answer->kind == Kind::missing) give_up(answer, Clock::now() - start);
+      std::vector<std::string> blobs = split(body_of(*answer, Kind::blobs), exchange_, place_.ranks);
+      ++exchange_;
+      return blobs;
+    } catch (const HungUp& error) {
+      fail({Failure::Type::peer, fmt::format("{}, which ran the rendezvous at {}, {} in exchange {}", server_, where_,
+                                             error.what(), exchange_)});
+    } catch (const ProtocolError& error) {
+      fail({Failure::Type::protocol, error.what()});
+    }
+  }
+
+  const Descriptor& socket() const { return channel_->socket(); }
+
+ private:
+  // Why not; empty: the server has said welcome.
+  std::string try_to_meet(Clock::time_point deadline) {
+    std::string why;
+    try {
+      for (const Address& address : resolve(place_.host, place_.port)) {
+        try {
+          const auto patience = std::clamp<Clock::duration>(deadline - Clock::now(), 100ms, kConnectPatience);
+          channel_.emplace(connect_to(address, Clock::now() + patience));
+          unread_ = {};
+          say_hello(deadline);
+          return {};
+        } catch (const SystemError& error) {
+          why = error.what();
+        } catch (const HungUp& error) {
+          why = fmt::format("somebody took the call there, but {} before saying who it is", error.what());
+        }
+      }
+    } catch (const SystemError& error) {  // Names may become known later, too.
+      why = error.what();
+    }
+    return why;
+  }
+
+  void say_hello(Clock::time_point deadline) {
+    channel_->send(frame(Hello{.rank = static_cast<std::uint32_t>(place_.rank),
+                               .ranks = static_cast<std::uint32_t>(place_.ranks),
+                               .who = this_process()}));
+    try {
+      const auto answer = next_frame(deadline);
+      if (!answer) throw SystemError("somebody listens there, but does not answer: is it a rendezvous of Trireme?");
+      server_ = printable(body_of(*answer, Kind::welcome));
+    } catch (const ProtocolError& error) {
+      throw ProtocolError(fmt::format("what listens at {} is no rendezvous of Trireme: {}", where_, error.what()));
+    }
+    channel_->reader.expect_at_most(sizeof(std::uint32_t) * 2 +
+                                    static_cast<std::size_t>(place_.ranks) * (sizeof(std::uint64_t) + kMostBlobBytes));
+  }
+
+  // Nothing, if none is whole by the deadline.
+  std::optional<FrameReader::Frame> next_frame(Clock::time_point deadline) {
+    while (true) {
+      while (!unread_.empty()) {
+        auto frame = channel_->reader.take(unread_);
+        if (frame && !is_outdated(*frame)) return frame;
+      }
+      const auto events = static_cast<short>(POLLIN | (channel_->pending() ? POLLOUT : 0));
+      if (!wait_for(channel_->socket(), events, deadline)) return std::nullopt;
+      channel_->flush();
+      const auto [bytes, ended, why] = channel_->receive(buffer_);
+      if (ended) throw HungUp(why.empty() ? "hung up" : fmt::format("is lost ({})", why));
+      unread_ = bytes;
+    }
+  }
+
+  // What was asked at a deadline, and answered after the blobs had come after all.
+  bool is_outdated(const FrameReader::Frame& frame) const {
+    return frame.kind == Kind::missing && Cursor(frame.body).u32() != exchange_;
+  }
+
+  // The body of a frame that has to be of this kind. A failure is raised as what it stands for.
+  std::string body_of(const FrameReader::Frame& frame, Kind kind) {
+    if (frame.kind == Kind::failure) fail(read_failure(frame.body));
+    if (frame.kind != kind) throw ProtocolError("the answer is of another kind than asked for");
+    return frame.body;
+  }
+
+  // Says who is missing, as far as the server answered, also to the others.
+  [[noreturn]] void give_up(const std::optional<FrameReader::Frame>& answer, Clock::duration waited) {
+    std::string missing = "and the server does not say who is missing";
+    if (answer) {
+      Cursor cursor(answer->body);
+      cursor.u32();
+      missing = printable(cursor.rest());
+    }
+    const Failure failure{Failure::Type::timeout,
+                          fmt::format("exchange {} of the rendezvous at {} was not complete after {}: {}", exchange_,
+                                      where_, in_seconds(waited), missing)};
+    channel_->send(frame(Kind::gave_up, failure));
+    fail(failure);
+  }
+
+  [[noreturn]] void fail(Failure failure) {
+    failure_ = std::move(failure);
+    failure_->raise();
+  }
+
+  const Place place_;
+  const std::string where_;
+  std::string server_;
+  std::optional<Channel> channel_;
+  std::string_view unread_;  // in the buffer
+  std::array<char, std::size_t{64} * 1024> buffer_{};
+  std::uint32_t exchange_ = 0;
+  std::optional<Failure> failure_;
+};
+
+Client::Client(const Place& place, std::chrono::milliseconds patience)
+    : connection_(std::make_unique<Connection>(place, patience)) {}
+
+Client::~Client() = default;
+
+std::vector<std::string> Client::exchange(std::string_view mine, Deadline deadline) {
+  return connection_->exchange(mine, deadline);
+}
+
+std::string Client::local_address() const { return local_number(connection_->socket()); }
+
+std::string Client::server_address() const { return peer_number(connection_->socket()); }
+
+}  // namespace trireme::rendezvous

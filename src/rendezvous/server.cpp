@@ -1,0 +1,437 @@
+#include "rendezvous/server.h"
+
+#include "rendezvous/channel.h"
+#include "rendezvous/client.h"
+#include "rendezvous/meeting.h"
+#include "rendezvous/socket.h"
+#include "rendezvous/wire.h"
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <list>
+#include <optional>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace trireme::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A rank says hello as soon as it is connected.
+constexpr auto kHelloPatience = 10s;
+constexpr std::size_t kMostHelloBytes = 1024;
+// More than these at once are no ranks: those that have been here longest are dropped.
+constexpr std::size_t kMostStrangers = 4096;
+constexpr auto kFarewellPatience = 5s;
+// When the system has no descriptor for one more connection.
+constexpr auto kAcceptPause = 100ms;
+// Ranks that come and go without ever meeting the others begin no meetings beyond these.
+constexpr std::size_t kMostMeetings = 64;
+
+// Signals are for the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+void check_limits(int ranks) {
+  if (ranks < 1) throw UsageError(fmt::format("a rendezvous of {} ranks: there has to be one at least", ranks));
+  constexpr rlim_t kOtherFiles = 24;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || static_cast<rlim_t>(ranks) + kOtherFiles <= limit.rlim_cur) return;
+  throw UsageError(fmt::format("a rendezvous of {} ranks needs more open files than the {} allowed: raise 'ulimit -n'",
+                               ranks, limit.rlim_cur));
+}
+
+}  // namespace
+
+class Server::Loop {
+ public:
+  Loop(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name)
+      : ranks_(ranks),
+        many_(meetings == Meetings::many),
+        name_(fmt::format("{} ({})", name, this_process())),
+        listener_(listen_at(host, port)),
+        port_(local_port(listener_)),
+        poll_(::epoll_create1(EPOLL_CLOEXEC)),
+        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!poll_ || !wake_ || !watch(EPOLL_CTL_ADD, listener_, kListener, EPOLLIN) ||
+        !watch(EPOLL_CTL_ADD, wake_, kWake, EPOLLIN)) {
+      throw SystemError(fmt::format("nothing to wait with: {}", std::generic_category().message(errno)));
+    }
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~Loop() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+    thread_.join();
+  }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  struct Session;
+
+  struct Connection {
+    std::uint64_t id;  // never used again, unlike descriptors
+    Channel channel;
+    bool watched_for_room = false;
+    bool refused = false;        // nothing more is read from it, and it is dropped when it hangs up or takes too long
+    Session* session = nullptr;  // of a rank
+    int rank = -1;
+    Clock::time_point patience_ends{};                         // of others
+    std::optional<std::list<Connection*>::iterator> listed{};  // among them
+  };
+
+  struct Session {
+    Meeting meeting;
+    std::vector<Connection*> present{};
+  };
+
+  bool watch(int operation, const Descriptor& descriptor, std::uint64_t id, std::uint32_t events) const {
+    epoll_event event{.events = events, .data = {.u64 = id}};
+    return ::epoll_ctl(poll_.get(), operation, descriptor.get(), &event) == 0;
+  }
+
+  // Should memory run out, all ranks find the connection closed.
+  void run() noexcept {
+    try {
+      while (!done()) turn();
+    } catch (const std::exception&) {
+      listener_.close();
+      connections_.clear();
+    }
+  }
+
+  bool done() const { return stop_at_ && (connections_.empty() || Clock::now() >= *stop_at_); }
+
+  void turn() {
+    std::array<epoll_event, 256> events{};
+    const int count = ::epoll_wait(poll_.get(), events.data(), events.size(), wait_time());
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t id = events[i].data.u64;
+      if (id == kWake) {
+        begin_to_stop();
+      } else if (id == kListener) {
+        accept_some();
+      } else if (const auto found = connections_.find(id); found != connections_.end()) {
+        serve(*found->second, events[i].events);
+      }
+    }
+    const auto now = Clock::now();
+    while (!strangers_.empty() && strangers_.front()->patience_ends <= now) drop(*strangers_.front());
+    if (accept_at_ && *accept_at_ <= now) {
+      accept_at_.reset();
+      watch(EPOLL_CTL_MOD, listener_, kListener, EPOLLIN);
+    }
+    for (const std::uint64_t id : dropped_) connections_.erase(id);
+    dropped_.clear();
+  }
+
+  int wait_time() const {
+    auto next = Clock::time_point::max();
+    if (stop_at_) next = std::min(next, *stop_at_);
+    if (accept_at_) next = std::min(next, *accept_at_);
+    if (!strangers_.empty()) next = std::min(next, strangers_.front()->patience_ends);
+    return next == Clock::time_point::max() ? -1 : poll_time(next);
+  }
+
+  void begin_to_stop() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t bytes = ::read(wake_.get(), &count, sizeof(count));
+    stop_at_ = many_ ? Clock::now() : Clock::now() + kFarewellPatience;
+    accept_at_.reset();
+    listener_.close();
+    for (Connection* stranger : std::vector(strangers_.begin(), strangers_.end())) {
+      if (!stranger->refused) drop(*stranger);
+    }
+    for (Session& session : sessions_) {
+      if (session.meeting.awaited() == 0 || session.meeting.failure()) continue;
+      session.meeting.fail(
+          {Failure::Type::peer, fmt::format("{} ended the rendezvous: {}", name_, session.meeting.missing())});
+      tell_failure(session);
+    }
+  }
+
+  void accept_some() {
+    constexpr int kAtOnce = 256;
+    for (int i = 0; i < kAtOnce && listener_; ++i) {
+      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) {
+        const bool none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (none_left) make_room();
+        if (none_left || errno == EAGAIN) return;
+        continue;  // That one has gone again.
+      }
+      if (strangers_.size() >= kMostStrangers) drop(*strangers_.front());
+      without_delay(socket);
+      const std::uint64_t id = next_id_++;
+      if (!watch(EPOLL_CTL_ADD, socket, id, EPOLLIN)) continue;
+      auto connection = std::make_unique<Connection>(Connection{.id = id, .channel = Channel(std::move(socket))});
+      connection->channel.reader.expect_at_most(kMostHelloBytes);
+      list_as_stranger(*connection);
+      connections_[id] = std::move(connection);
+    }
+  }
+
+  // The listener would be readable for ever.
+  void make_room() {
+    if (!strangers_.empty()) {
+      drop(*strangers_.front());
+      return;
+    }
+    watch(EPOLL_CTL_MOD, listener_, kListener, 0);
+    accept_at_ = Clock::now() + kAcceptPause;
+  }
+
+  void list_as_stranger(Connection& connection) {
+    connection.patience_ends = Clock::now() + kHelloPatience;
+    connection.listed = strangers_.insert(strangers_.end(), &connection);
+  }
+
+  void unlist(Connection& connection) {
+    if (connection.listed) strangers_.erase(*connection.listed);
+    connection.listed.reset();
+  }
+
+  // The connection is closed now; its memory goes at the end of the turn.
+  void drop(Connection& connection) {
+    unlist(connection);
+    connection.channel.close();
+    dropped_.push_back(connection.id);
+  }
+
+  void serve(Connection& connection, std::uint32_t events) {
+    if (!connection.channel.open()) return;
+    if ((events & EPOLLOUT) != 0) connection.channel.flush();
+    watch_for_room(connection);
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
+    // One piece, so that a rank with much to say does not keep the others waiting.
+    auto [bytes, ended, why] = connection.channel.receive(buffer_);
+    try {
+      while (!bytes.empty() && connection.channel.open() && !connection.refused) {
+        if (auto frame = connection.channel.reader.take(bytes)) handle(connection, std::move(*frame));
+      }
+    } catch (const ProtocolError& error) {
+      refuse(connection, {Failure::Type::protocol,
+                          fmt::format("{} was sent what makes no sense to a rendezvous: {}", name_, error.what())});
+    }
+    if (!ended) return;
+    if (connection.session != nullptr) {
+      lose(connection,
+           why.empty() ? "hung up without a goodbye: it ended or was killed" : fmt::format("is lost: {}", why));
+    }
+    drop(connection);
+  }
+
+  void handle(Connection& connection, FrameReader::Frame message) {
+    if (connection.session == nullptr) {
+      if (message.kind != Kind::hello) throw ProtocolError("no hello came first");
+      admit(connection, read_hello(message.body));
+      return;
+    }
+    Session& session = *connection.session;
+    switch (message.kind) {
+      case Kind::blob: take_blob(connection, message.body); break;
+      case Kind::ask:
+        send(connection, frame(Kind::missing, Cursor(message.body).u32(), session.meeting.missing()));
+        break;
+      case Kind::gave_up:
+        if (session.meeting.failure()) break;
+        session.meeting.give_up(connection.rank, read_failure(message.body));
+        tell_failure(session);
+        break;
+      case Kind::goodbye:
+        part(connection, [&](Meeting& meeting) { meeting.leave(connection.rank); });
+        drop(connection);
+        break;
+      default: throw ProtocolError("a message that is no rank's to send");
+    }
+  }
+
+  void admit(Connection& connection, const Hello& hello) {
+    std::string objection;
+    if (hello.version != kVersion) {
+      objection = fmt::format(
+          "this program speaks version {} of the rendezvous, and {} version {}: build both with the same Trireme",
+          hello.version, name_, kVersion);
+    } else if (hello.ranks != static_cast<std::uint32_t>(ranks_)) {
+      objection = fmt::format(
+          "rank {} ({}) was started as one of {} (WORLD_SIZE), but {} expects {}: all have to be told the same",
+          hello.rank, hello.who, hello.ranks, name_, ranks_);
+    } else if (hello.rank >= hello.ranks) {
+      objection = fmt::format("{} says it is rank {}, which is not among {} ranks", hello.who, hello.rank, ranks_);
+    } else {
+      objection = find_seat(connection, static_cast<int>(hello.rank), hello.who);
+    }
+    if (!objection.empty()) refuse(connection, {Failure::Type::usage, objection});
+  }
+
+  // In the first meeting that the rank has not been to. Returns why there is none.
+  std::string find_seat(Connection& connection, int rank, const std::string& who) {
+    for (Session& session : sessions_) {
+      const Meeting& meeting = session.meeting;
+      if (meeting.presence(rank) == Meeting::Presence::awaited) {
+        join(connection, session, rank, who);
+        return {};
+      }
+      if (meeting.presence(rank) == Meeting::Presence::present) {
+        return fmt::format("{} says it is rank {}, but {} is that already: give each process a RANK of its own", who,
+                           rank, meeting.who(rank));
+      }
+    }
+    if (!many_ && !sessions_.empty()) {
+      drop(connection);  // It will try again, until the next server is there.
+      return {};
+    }
+    if (sessions_.size() >= kMostMeetings) {
+      return fmt::format("rank {} has come and gone {} times, while {}", rank, sessions_.size(),
+                         sessions_.front().meeting.missing());
+    }
+    join(connection, sessions_.emplace_back(Session{.meeting = Meeting(ranks_)}), rank, who);
+    return {};
+  }
+
+  void join(Connection& connection, Session& session, int rank, const std::string& who) {
+    unlist(connection);
+    session.meeting.join(rank, who);
+    session.present.push_back(&connection);
+    connection.session = &session;
+    connection.rank = rank;
+    connection.channel.reader.expect_at_most(kMostBlobBytes + sizeof(std::uint32_t));
+    send(connection, frame(Kind::welcome, name_));
+    if (session.meeting.failure()) send(connection, frame(Kind::failure, *session.meeting.failure()));
+  }
+
+  void take_blob(const Connection& connection, const std::string& body) {
+    Session& session = *connection.session;
+    Meeting& meeting = session.meeting;
+    Cursor cursor(body);
+    const std::uint32_t exchange = cursor.u32();
+    if (meeting.failure()) return;  // It has been told.
+    if (exchange != meeting.exchange()) {
+      throw ProtocolError(fmt::format("it is in exchange {} while the others are in {}", exchange, meeting.exchange()));
+    }
+    meeting.give(connection.rank, std::string(cursor.rest()));
+    if (meeting.failure()) {
+      tell_failure(session);
+    } else if (auto all = meeting.take_all()) {
+      send_to_all(session, std::move(*all));
+    }
+  }
+
+  // Says why, and lets the other side hang up first, lest what it has not read yet be lost.
+  void refuse(Connection& connection, const Failure& failure) {
+    if (connection.session != nullptr) lose(connection, fmt::format("was sent away: {}", failure.text));
+    unlist(connection);
+    list_as_stranger(connection);
+    connection.refused = true;
+    send(connection, frame(Kind::failure, failure));
+    connection.channel.finish();
+  }
+
+  void lose(Connection& connection, const std::string& how) {
+    part(connection, [&](Meeting& meeting) { meeting.lose(connection.rank, how); });
+  }
+
+  // Takes a rank out of its meeting in one way or another, and tells the others if that is the end of it.
+  template <typename Way>
+  void part(Connection& connection, Way way) {
+    Session& session = *std::exchange(connection.session, nullptr);
+    std::erase(session.present, &connection);
+    const bool had_failed = session.meeting.failure().has_value();
+    way(session.meeting);
+    if (!had_failed && session.meeting.failure()) tell_failure(session);
+    // The only meeting is kept, to know those who come again.
+    if (many_ && session.meeting.over()) {
+      sessions_.remove_if([&](const Session& other) { return &other == &session; });
+    }
+  }
+
+  void tell_failure(Session& session) { send_to_all(session, frame(Kind::failure, *session.meeting.failure())); }
+
+  void send_to_all(Session& session, std::string bytes) {
+    const auto shared = std::make_shared<const std::string>(std::move(bytes));
+    for (Connection* connection : session.present) {
+      connection->channel.send(shared);
+      watch_for_room(*connection);
+    }
+  }
+
+  void send(Connection& connection, std::string bytes) {
+    connection.channel.send(std::move(bytes));
+    watch_for_room(connection);
+  }
+
+  void watch_for_room(Connection& connection) {
+    const bool wanted = connection.channel.pending();
+    if (std::exchange(connection.watched_for_room, wanted) == wanted) return;
+    watch(EPOLL_CTL_MOD, connection.channel.socket(), connection.id, EPOLLIN | (wanted ? EPOLLOUT : 0U));
+  }
+
+  static constexpr std::uint64_t kWake = 0;
+  static constexpr std::uint64_t kListener = 1;
+
+  const int ranks_;
+  const bool many_;
+  const std::string name_;
+  Descriptor listener_;
+  const std::uint16_t port_;
+  Descriptor poll_;
+  Descriptor wake_;
+
+  // The thread's own.
+  std::uint64_t next_id_ = 2;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+  std::list<Connection*> strangers_;  // those that are no ranks, or no more; who has been here longest comes first
+  std::vector<std::uint64_t> dropped_;
+  std::list<Session> sessions_;  // the oldest first
+  std::optional<Clock::time_point> stop_at_;
+  std::optional<Clock::time_point> accept_at_;
+  std::array<char, std::size_t{256} * 1024> buffer_{};
+
+  std::thread thread_;
+};
+
+Server::Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name) {
+  check_limits(ranks);
+  loop_ = std::make_unique<Loop>(host, port, ranks, meetings, name);
+}
+
+Server::~Server() = default;
+
+std::uint16_t Server::port() const { return loop_->port(); }
+
+std::unique_ptr<Server> serve(const Place& place) {
+  if (!place.serve) return nullptr;
+  const bool loopback = place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.");
+  return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks);
+}
+
+}  // namespace trireme::rendezvous
