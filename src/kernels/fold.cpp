@@ -1,0 +1,42 @@
+#include "kernels/fold.h"
+
+#include "kernels/kernels.h"
+
+#include <algorithm>
+
+namespace trireme::kernels {
+namespace {
+
+// With nothing to reduce, the bits stay as they are. A piece at a time, so that it is read from memory only once. Not by
+// memcpy: on Zen 3 the C library's is 20 times slower if the destination is less than a cache line further into a page.
+void copy(std::span<std::byte* const> destinations, const std::byte* source, std::size_t bytes) {
+  constexpr std::size_t kPiece = 16 << 10;
+  for (std::size_t begin = 0; begin < bytes; begin += kPiece) {
+    const std::size_t end = std::min(bytes, begin + kPiece);
+    for (std::byte* const& destination : destinations) {
+      if (destination == source) continue;
+      fold_integers({Op::sum, Dtype::u8, {&destination, 1}, {&source, 1}, begin, end, 1});
+    }
+  }
+}
+
+}  // namespace
+
+void fold(Op op, Dtype dtype, std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
+          std::size_t elements, int divisor) {
+  if (sources.size() == 1 && divisor == 1) return copy(destinations, sources[0], elements * bytes_of(dtype));
+
+  const Fold fold{op, dtype, destinations, sources, 0, elements, divisor};
+  switch (dtype) {
+    case Dtype::f32:
+    case Dtype::f64: return fold_floats(fold);
+    case Dtype::f16:
+    case Dtype::bf16: return fold_halves(fold);
+    case Dtype::i8:
+    case Dtype::u8:
+    case Dtype::i32:
+    case Dtype::i64: return fold_integers(fold);
+  }
+}
+
+}  // namespace trireme::kernels
