@@ -297,7 +297,7 @@ void Tcp::Impl::close() {
 void Tcp::Impl::say_goodbyes() {
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     const auto is_busy = [](const Connection& connection) {
-      return connection.state == State::dialled || connection.sender.busy();
+      return connection.state == State::dialled || (connection.sender.pending() && !connection.farewell);
     };
     if (std::ranges::any_of(connections_to(peer), is_busy)) continue;
     for (Connection& connection : connections_to(peer)) {

@@ -1,0 +1,222 @@
+// Bytes from the network that no rank of the job sent, or that a rank should not have sent.
+#include "support/random.h"
+#include "transport/tcp_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme::test {
+
+namespace {
+
+using transport::wire::Header;
+using transport::wire::Hello;
+using transport::wire::Kind;
+
+// The ranks of the job still talk, and nobody is lost.
+void expect_all_is_well(TcpCluster& cluster) {
+  const std::size_t before = cluster[1].arrivals.size();
+  cluster[0].send(1, 1000);
+  cluster[2].send(1, 1000);
+  ASSERT_TRUE(cluster.until_sent(cluster[1], before + 2));
+  for (const auto& party : cluster) EXPECT_TRUE(party->losses.empty());
+}
+
+TEST(TcpStrangers, AreDroppedAndCounted) {
+  Random random(6);
+  std::string noise(5000, '\0');
+  for (char& byte : noise) byte = static_cast<char>(random.below(256));
+  const std::vector<std::string> said{noise, "GET / HTTP/1.1\r\nHost: trireme\r\n\r\n", std::string(40, '\0'), "x"};
+  TcpCluster cluster(3);
+  int dropped = 0;
+  for (const bool before_any_message : {true, false}) {
+    for (const std::string& words : said) {
+      const Stranger stranger(cluster.tcp(1).address());
+      stranger.say(words);
+      ASSERT_TRUE(cluster.until([&] { return stranger.dropped(); }));
+      EXPECT_EQ(cluster.counts(1).strangers, ++dropped);
+    }
+    if (before_any_message) expect_all_is_well(cluster);
+  }
+  expect_all_is_well(cluster);
+}
+
+TEST(TcpStrangers, WithHellosThatLieAreDropped) {
+  const std::vector<std::function<void(Hello&)>> lies{
+      [](Hello& hello) { ++hello.magic; },
+      [](Hello& hello) { ++hello.version; },
+      [](Hello& hello) { ++hello.job; },
+      [](Hello& hello) { hello.from = 3; },
+      [](Hello& hello) { hello.from = 0xffffffff; },
+      [](Hello& hello) { hello.from = 1; },
+      [](Hello& hello) { hello.to = 2; },
+      [](Hello& hello) { hello.ranks = 4; },
+      [](Hello& hello) { hello.connections = 2; },
+      [](Hello& hello) { hello.connection = 1; },
+  };
+  TcpCluster cluster(3);
+  int dropped = 0;
+  for (const auto& lie : lies) {
+    const Stranger stranger(cluster.tcp(1).address());
+    Hello said = hello(0, 1, 3);
+    lie(said);
+    stranger.say(bytes_of(said));
+    ASSERT_TRUE(cluster.until([&] { return stranger.dropped(); })) << dropped;
+    EXPECT_EQ(cluster.counts(1).strangers, ++dropped);
+  }
+  expect_all_is_well(cluster);
+}
+
+TEST(TcpStrangers, CantTakeAPeersPlace) {
+  TcpCluster cluster(3);
+  expect_all_is_well(cluster);
+  const Stranger stranger(cluster.tcp(1).address());
+  stranger.say(bytes_of(hello(0, 1, 3)));
+  ASSERT_TRUE(cluster.until([&] { return stranger.dropped(); }));
+  EXPECT_EQ(cluster.counts(1).strangers, 1);
+  expect_all_is_well(cluster);
+}
+
+TEST(TcpStrangers, HoldUpNobodyWithHalfAHello) {
+  TcpCluster cluster(3);
+  const std::string whole = bytes_of(hello(0, 1, 3));
+  const Stranger silent(cluster.tcp(1).address());
+  const Stranger slow(cluster.tcp(1).address());
+  slow.say(whole.substr(0, 20));
+  Stranger gone(cluster.tcp(1).address());
+  gone.say(whole.substr(0, 39));
+  expect_all_is_well(cluster);
+  gone.hang_up();
+  ASSERT_TRUE(cluster.until([&] { return cluster.counts(1).strangers == 1; }));
+  // Those that say no more are dropped in the end.
+  ASSERT_TRUE(cluster.until([&] { return silent.dropped() && slow.dropped(); }));
+  EXPECT_EQ(cluster.counts(1).strangers, 3);
+  expect_all_is_well(cluster);
+}
+
+TEST(TcpStrangers, MayBeMany) {
+  TcpCluster cluster(3);
+  std::vector<std::unique_ptr<Stranger>> crowd;
+  for (int i = 0; i < 350; ++i) crowd.push_back(std::make_unique<Stranger>(cluster.tcp(1).address()));
+  expect_all_is_well(cluster);
+  EXPECT_GE(cluster.counts(1).strangers, 50);
+}
+
+// A rank 0 that speaks byte by byte.
+class TcpLiar : public ::testing::Test {
+ protected:
+  TcpLiar() : cluster_(3), liar_(cluster_.tcp(1).address()) {
+    liar_.say(bytes_of(hello(0, 1, 3)));
+    std::string answer;
+    EXPECT_TRUE(cluster_.until([&] { return (answer += liar_.hear(100)).size() >= sizeof(Hello); }));
+    EXPECT_EQ(answer, bytes_of(hello(1, 0, 3)));
+  }
+
+  // A message with this header's length, and this much of it.
+  void begin_message(std::size_t bytes, std::size_t said) {
+    const Header header{.bytes = bytes, .envelope = {.context = 0, .sequence = 1, .call = {bytes, mix(3, 0, 1, 0)}}};
+    liar_.say(bytes_of(header));
+    const auto payload = content(0, 1, 0, bytes);
+    liar_.say({reinterpret_cast<const char*>(payload.data()), said});
+  }
+
+  // Rank 0 is lost for this reason, once, and the others go on.
+  void expect_lost(const std::string& why) {
+    ASSERT_TRUE(cluster_.until([&] { return !cluster_[1].losses.empty(); }));
+    cluster_.idle();
+    ASSERT_EQ(cluster_[1].losses.size(), 1);
+    EXPECT_EQ(cluster_[1].losses[0].first, 0);
+    EXPECT_TRUE(says(cluster_[1].losses[0].second, why));
+    const std::size_t before = cluster_[1].arrivals.size();
+    cluster_[2].send(1, 1000);
+    ASSERT_TRUE(cluster_.until([&] { return cluster_[1].arrivals.size() == before + 1; }));
+  }
+
+  TcpCluster cluster_;
+  Stranger liar_;
+};
+
+TEST_F(TcpLiar, SpeaksTheTruthByteByByte) {
+  std::string words =
+      bytes_of(Header{.bytes = 100, .envelope = {.context = 0, .sequence = 1, .call = {100, mix(3, 0, 1, 0)}}});
+  for (const std::byte byte : content(0, 1, 0, 100)) words += static_cast<char>(byte);
+  words += bytes_of(Header{.kind = Kind::goodbye});
+  for (const char byte : words) {
+    liar_.say({&byte, 1});
+    cluster_.idle(std::chrono::milliseconds(0));
+  }
+  ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
+  EXPECT_EQ(cluster_[1].arrivals.size(), 1);
+  EXPECT_TRUE(cluster_[1].losses.empty());
+}
+
+TEST_F(TcpLiar, CutsAMessageShort) {
+  begin_message(50000, 20000);
+  cluster_.idle();
+  liar_.hang_up();
+  expect_lost("closed the connection without saying goodbye, with 30000 of a message's 50000 bytes still to come");
+}
+
+TEST_F(TcpLiar, CutsAHeaderShort) {
+  liar_.say(bytes_of(Header{}).substr(0, 17));
+  cluster_.idle();
+  liar_.hang_up();
+  expect_lost("in the middle of a header");
+}
+
+TEST_F(TcpLiar, CutsAPlacedMessageShort) {
+  cluster_[1].pieces_to_place = [](int, const Envelope&) { return 3; };
+  begin_message(50000, 20000);
+  liar_.hang_up();
+  expect_lost("with 30000 of a message's 50000 bytes still to come");
+}
+
+TEST_F(TcpLiar, ClaimsTooLongAMessage) {
+  liar_.say(bytes_of(Header{.bytes = transport::wire::kMostBytes + 1}));
+  expect_lost("sent bytes that make no sense");
+}
+
+TEST_F(TcpLiar, ClaimsALongMessageThatNeverComes) {
+  begin_message(transport::wire::kMostBytes / 1024, 10);
+  liar_.hang_up();
+  expect_lost("bytes still to come");
+}
+
+TEST_F(TcpLiar, SendsNoise) {
+  liar_.say(std::string(1000, 'x'));
+  expect_lost("sent bytes that make no sense");
+}
+
+TEST_F(TcpLiar, SendsMoreBehindAGoodbye) {
+  liar_.say(bytes_of(Header{.kind = Kind::goodbye}) + "and another thing");
+  ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
+  cluster_.idle();
+  EXPECT_TRUE(cluster_[1].losses.empty());
+}
+
+// Whoever answers must be the rank that was dialled.
+TEST(TcpStrangers, CantAnswerForAPeer) {
+  for (const std::string& answer : {std::string(40, 'x'), bytes_of(hello(0, 1, 2)), std::string(3, 'x')}) {
+    const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
+    Party party(0);
+    transport::Tcp tcp(0, 2, party, "127.0.0.1", kJob);
+    tcp.meet({"", transport::Address::of(listener).text()});
+    party.use(&tcp);
+    party.send(1, 1000);
+    transport::Descriptor accepted;
+    ASSERT_TRUE(Cluster::until(party, [&] { return bool(accepted = transport::accept_connection(listener)); }));
+    ASSERT_EQ(::send(accepted.get(), answer.data(), answer.size(), 0), static_cast<ssize_t>(answer.size()));
+    ::shutdown(accepted.get(), SHUT_WR);
+    ASSERT_TRUE(Cluster::until(party, [&] { return !party.losses.empty(); }));
+    EXPECT_TRUE(says(party.losses[0].second, "could not connect to 127.0.0.1:"));
+    EXPECT_TRUE(says(party.losses[0].second, "answer"));
+  }
+}
+
+}  // namespace
+
+}  // namespace trireme::test
