@@ -31,12 +31,14 @@ Host::Host(int ranks, std::unique_ptr<HostMemory> memory, Inbox& inbox)
   }
 }
 
-Host::~Host() {
-  for (const Peer& peer : peers_) {
-    for (const int descriptor : {peer.event, peer.process}) {
-      if (descriptor >= 0) ::close(descriptor);
-    }
+void close_handles(const HostPeer& peer) {
+  for (const int descriptor : {peer.event, peer.process}) {
+    if (descriptor >= 0) ::close(descriptor);
   }
+}
+
+Host::~Host() {
+  for (const Peer& peer : peers_) close_handles(peer);
 }
 
 void Host::post(Outgoing& outgoing) {
@@ -214,7 +216,6 @@ Host::Held& Host::new_held(Peer& peer) {
   held.lent = false;
   held.peer = index_[peer.rank];
   held.pieces.clear();
-  peer.held.push_back(&held);
   return held;
 }
 
@@ -228,10 +229,12 @@ void Host::take_message(Peer& peer, const RecordHeader& header) {
   Held& held = new_held(peer);
   Incoming incoming{.bytes = header.bytes, .transport = this, .token = reinterpret_cast<std::uintptr_t>(&held)};
   if (lent) {
+    // Its places are copied, so that the record's room is free for others however long the loan takes.
     if (!take_places(peer, header, held)) return;
     incoming.lent = held.pieces;
     incoming.offered = header.kind == RecordKind::offered;
   } else {
+    peer.held.push_back(&held);
     incoming.data = RingReader::payload(header);
   }
   peer.reader.pass(payload);
@@ -276,11 +279,14 @@ void Host::finish(Incoming& incoming, RecordKind kind) {
   Held& held = *reinterpret_cast<Held*>(static_cast<std::uintptr_t>(incoming.token));
   Peer& peer = peers_[held.peer];
   held.released = true;
-  if (held.lent && !peer.gone) {
-    const Control control{kind, held.token};
-    if (!peer.controls.empty() || !send_control(peer, control)) peer.controls.push_back(control);
+  if (!held.lent) {
+    let_go(peer);
+    return;
   }
-  let_go(peer);
+  free_held_.push_back(&held);
+  if (peer.gone) return;
+  const Control control{kind, held.token};
+  if (!peer.controls.empty() || !send_control(peer, control)) peer.controls.push_back(control);
 }
 
 // Gives room back up to the oldest record that is still held.

@@ -40,6 +40,9 @@ struct HostPeer {
   Visible visible = {};
 };
 
+/// Closes what a peer's entry holds; whoever asks for peers() has to.
+void close_handles(const HostPeer& peer);
+
 /// What of this rank the others see, and keeps it there.
 class HostMemory {
  public:

@@ -1,0 +1,200 @@
+// The engine: runs the operations of all communicators of this rank over its transports.
+//
+// At any time at most one thread drives: it makes progress for everybody. A thread that waits for its own operation
+// takes the seat if it is free; if not, who sits there does its work too. When a driver leaves and there is still
+// something to do, a thread of the engine's own takes over. Nobody drives when nothing is under way, and who waits
+// sleeps soon, so an idle communicator uses no CPU.
+#pragma once
+
+#include "communicator/operation.h"
+#include "transport/host.h"
+#include "transport/tcp.h"
+#include "transport/transport.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace trireme {
+
+/// A communicator, as the engine sees it.
+struct Group {
+  std::uint32_t context = 0;
+  int rank = 0;
+  std::vector<int> members;  ///< by rank: its number in the world
+  std::vector<int> rank_of;  ///< by number in the world: its rank; -1: not a member
+  std::vector<int> hosts;    ///< by rank: ranks with the same number share memory
+
+  int ranks() const { return static_cast<int>(members.size()); }
+
+  /// The calls that were begun last, for the engine alone.
+  struct Past {
+    std::uint32_t sequence = 0;
+    bool known = false;
+    Call call;
+  };
+  static constexpr std::size_t kRemembered = 256;
+  std::vector<Past> past = std::vector<Past>(kRemembered);
+};
+
+struct EngineParts {
+  int rank = 0;
+  int ranks = 1;
+  std::vector<std::string> names = {};  ///< by rank, for messages: "rank 2 (host, pid 17)"
+  bool crowded = false;            ///< more ranks on this host than cores for them
+};
+
+class Engine final : public transport::Inbox {
+ public:
+  explicit Engine(EngineParts parts);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// The transports, before the first operation.
+  void use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Tcp> tcp);
+
+  /// Runs the operation to its end; throws what went wrong.
+  void run(const std::shared_ptr<Operation>& operation);
+
+  /// Begins it; wait() for it later.
+  void start(const std::shared_ptr<Operation>& operation);
+  void wait(Operation& operation);
+
+  void add(Group& group);
+  void remove(Group& group);
+
+  /// Says goodbye to all ranks; no operation may be under way.
+  void close();
+
+  transport::Arena* arena() { return host_ ? &host_->memory().arena() : nullptr; }
+  int rank() const { return parts_.rank; }
+  int ranks() const { return parts_.ranks; }
+  bool crowded() const { return parts_.crowded; }
+
+  // Inbox.
+  std::size_t place(int peer, const transport::Envelope& envelope, std::size_t bytes,
+                    std::span<transport::Piece> pieces) override;
+  void arrived(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming) override;
+  void sent(transport::Outgoing& outgoing, bool answered) override;
+  void lost(int peer, const std::string& why) override;
+  void closed(int peer) override;
+
+ private:
+  enum class ControlKind : std::uint8_t { aborts, asks };
+  enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol };
+
+  struct Control : transport::Outgoing {
+    std::string text;
+    transport::Piece piece{};
+    bool sent = false;
+  };
+
+  /// A node that can go on.
+  struct Ready {
+    Operation* operation;
+    int slot;
+    int node;
+  };
+
+  /// What another rank asked about and this one has not begun.
+  struct Asked {
+    int peer;
+    std::uint32_t context;
+    std::uint32_t sequence;
+    Call call;
+  };
+
+  // Driving (engine.cpp).
+  bool take_seat() { return !driven_.exchange(true); }
+  void leave_seat();
+  void submit(const std::shared_ptr<Operation>& operation);
+  void drive(const Operation* until);
+  bool step();
+  bool take_submitted();
+  void idle(Clock::time_point since);
+  void sleep();
+  void tick(Clock::time_point now);
+  void drive_when_needed();
+  Clock::time_point next_tick() const;
+
+  // Running operations (executor.cpp).
+  void begin(const std::shared_ptr<Operation>& operation);
+  void prepare(Operation& operation);
+  void activate(Operation& operation, int slot, int segment);
+  void deliver(Operation& operation, int peer, const transport::Envelope& envelope, Arrival&& arrival);
+  void run_ready();
+  void go_on(const Ready& ready);
+  void post(Operation& operation, Slot& slot, int node);
+  void take(Operation& operation, Slot& slot, int node);
+  void fold(Operation& operation, Slot& slot, int node, int sources);
+  void end(Operation& operation, int slot, int node);
+  void retire(Operation& operation, int slot);
+  void complete(Operation& operation);
+  void set_aside(Arrival& arrival);
+  Operation* find(std::uint32_t context, std::uint32_t sequence, int peer);
+  bool agrees(const Operation& operation, int peer, const transport::Envelope& envelope);
+  transport::Transport& route(int peer);
+
+  // Trouble (trouble.cpp).
+  void fail(ErrorKind kind, const std::string& message);
+  void disagree(const Group& group, std::uint32_t sequence, int peer, const Call& theirs, const Call& mine);
+  void shut_down();
+  void tell(int peer, ControlKind kind, std::string text);
+  void take_control(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming);
+  void ask_others(Operation& operation);
+  void compare(const Asked& asked);
+  void remember(const Operation& operation);
+  bool needs(const Operation& operation, int peer) const;
+  void check_gone(const Operation& operation);
+  std::string waiting_for(const Operation& operation) const;
+  Group* group_of(std::uint32_t context);
+  static std::exception_ptr make_error(ErrorKind kind, const std::string& message);
+
+  EngineParts parts_;
+  std::unique_ptr<transport::Host> host_;
+  std::unique_ptr<transport::Tcp> tcp_;
+  std::vector<transport::Transport*> routes_;  ///< by rank
+  std::unique_ptr<transport::Bell> own_bell_;  ///< where no host's memory has one
+  transport::Bell* bell_ = nullptr;
+  int event_ = -1;
+
+  std::atomic<bool> driven_{false};
+  std::atomic<int> pending_{0};  ///< operations that are not over
+  std::atomic<bool> submitted_{false};
+  std::mutex submit_mutex_;
+  std::vector<std::shared_ptr<Operation>> submissions_;
+
+  std::vector<std::shared_ptr<Operation>> active_;
+  std::vector<Early> early_;
+  std::vector<Ready> ready_;
+  bool running_ready_ = false;
+  std::vector<Group*> groups_;
+  std::mutex groups_mutex_;
+  std::deque<std::unique_ptr<Control>> controls_;
+  std::vector<Asked> asked_;
+  std::vector<std::string> gone_;  ///< by rank: why nothing comes from it any more; empty: it is there
+  Clock::time_point last_tick_;
+
+  bool failing_ = false;  ///< an error is set, and the transports are still open
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  std::vector<std::shared_ptr<Operation>> buried_;
+
+  std::vector<const std::byte*> fold_sources_;
+  std::vector<std::byte*> fold_destinations_;
+
+  std::mutex helper_mutex_;
+  std::condition_variable helper_wakes_;
+  bool helper_needed_ = false;
+  bool helper_ends_ = false;
+  std::thread helper_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,387 @@
+// How the engine runs operations: nodes go on when what they wait for has ended and their messages are there.
+#include "communicator/engine.h"
+#include "kernels/kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace trireme {
+namespace {
+
+using transport::Envelope;
+using transport::Incoming;
+using transport::Piece;
+
+/// Segments under way at once. More would only take memory: what comes early is kept until its turn.
+constexpr int kMostSlots = 64;
+
+}  // namespace
+
+// Sizes what the operation needs while it runs; memory from its last run is used again.
+void Engine::prepare(Operation& operation) {
+  const Plan& plan = *operation.plan;
+  operation.slots_used = std::min(operation.segments, kMostSlots);
+  if (static_cast<int>(operation.slots.size()) < operation.slots_used) operation.slots.resize(operation.slots_used);
+  for (int i = 0; i < operation.slots_used; ++i) {
+    Slot& slot = operation.slots[i];
+    slot.segment = -1;
+    slot.nodes.resize(plan.nodes.size());
+    slot.sources.resize(plan.sources.size());
+    slot.sends.resize(plan.nodes.size());
+    slot.pieces.resize(plan.send_blocks);
+  }
+  operation.next_segment = 0;
+  operation.segments_left = operation.segments;
+  operation.early.clear();
+}
+
+void Engine::begin(const std::shared_ptr<Operation>& operation) {
+  Operation& op = *operation;
+  if (failed_) {
+    op.error = error_;
+    complete(op);
+    return;
+  }
+  op.started = Clock::now();
+  op.asks_at = op.started + std::chrono::milliseconds(200);
+  prepare(op);
+  active_.push_back(operation);
+  remember(op);
+  check_gone(op);
+  if (failing_) return;
+
+  const std::size_t bytes = bytes_of(op.call.dtype);
+  for (const int block : op.plan->copied) {
+    const BlockPlace& place = op.blocks[block];
+    if (place.elements > 0 && place.work != place.input) {
+      std::memmove(place.work, place.input, place.elements * bytes);
+    }
+  }
+  if (op.plan->nodes.empty()) {
+    complete(op);
+    return;
+  }
+  const auto over = [&] {
+    // Once it is done its owner may use it again: its memory tells nothing then.
+    return std::none_of(active_.begin(), active_.end(), [&](const auto& active) { return active == operation; });
+  };
+  for (int slot = 0; slot < op.slots_used; ++slot) activate(op, slot, op.next_segment++);
+  run_ready();
+  if (early_.empty() || over()) return;
+  for (std::size_t i = 0; i < early_.size();) {
+    const Envelope envelope = early_[i].envelope;
+    const int peer = early_[i].peer;
+    if (envelope.context != op.context || envelope.sequence != op.sequence || (op.from >= 0 && op.from != peer)) {
+      ++i;
+      continue;
+    }
+    Arrival arrival = std::move(early_[i].arrival);
+    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!agrees(op, peer, envelope)) return;
+    deliver(op, peer, envelope, std::move(arrival));
+    run_ready();
+    if (over()) return;
+  }
+}
+
+void Engine::activate(Operation& operation, int number, int segment) {
+  const Plan& plan = *operation.plan;
+  Slot& slot = operation.slots[number];
+  slot.segment = segment;
+  slot.nodes_left = static_cast<int>(plan.nodes.size());
+  for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
+    slot.nodes[i] = {.waits = plan.nodes[i].waits, .missing = plan.nodes[i].sources};
+  }
+  for (const int node : plan.starts) ready_.push_back({&operation, number, node});
+  for (std::size_t i = 0; i < operation.early.size();) {
+    if (static_cast<int>(operation.early[i].envelope.segment) != segment) {
+      ++i;
+      continue;
+    }
+    Early early = std::move(operation.early[i]);
+    operation.early.erase(operation.early.begin() + static_cast<std::ptrdiff_t>(i));
+    deliver(operation, early.peer, early.envelope, std::move(early.arrival));
+  }
+}
+
+Operation* Engine::find(std::uint32_t context, std::uint32_t sequence, int peer) {
+  for (const auto& operation : active_) {
+    const bool mine = operation->context == context && operation->sequence == sequence;
+    if (mine && (operation->from == peer || operation->from == -1)) return operation.get();
+  }
+  return nullptr;
+}
+
+std::size_t Engine::place(int peer, const Envelope& envelope, std::size_t bytes, std::span<Piece> pieces) {
+  Operation* operation = find(envelope.context, envelope.sequence, peer);
+  if (operation == nullptr || !std::equal(envelope.call, envelope.call + 2, operation->packed)) return 0;
+  Slot& slot = operation->slots[envelope.segment % static_cast<unsigned>(operation->slots_used)];
+  if (slot.segment != static_cast<int>(envelope.segment)) return 0;
+  const auto& arrivals = operation->plan->arrivals[operation->group->rank_of[peer]];
+  if (envelope.index >= arrivals.size()) return 0;
+  const int number = arrivals[envelope.index].node;
+  const Node& node = operation->plan->nodes[number];
+  const bool fits = node.kind == NodeKind::receive && slot.nodes[number].waits == 0 &&
+                    static_cast<std::size_t>(node.run.count) <= pieces.size() &&
+                    operation->part_bytes(node.run, slot.segment) == bytes;
+  if (!fits) return 0;
+  const std::size_t element = bytes_of(operation->call.dtype);
+  for (int i = 0; i < node.run.count; ++i) {
+    const BlockPlace& block = operation->blocks[node.run.first + i];
+    const auto [begin, end] = operation->part(block.elements, slot.segment);
+    pieces[i] = {block.work + begin * element, (end - begin) * element};
+  }
+  return static_cast<std::size_t>(node.run.count);
+}
+
+void Engine::arrived(int peer, const Envelope& envelope, const Incoming& incoming) {
+  Arrival arrival{.here = true, .incoming = incoming};
+  if (failing_) {
+    arrival.incoming.release();
+    return;
+  }
+  if (envelope.context == 0) {
+    take_control(peer, envelope, incoming);
+    arrival.incoming.release();
+    return;
+  }
+  Operation* operation = find(envelope.context, envelope.sequence, peer);
+  if (operation == nullptr) {
+    // Of an operation that this rank has not begun, unless the ranks disagree.
+    compare({peer, envelope.context, envelope.sequence, Call::unpack(envelope.call)});
+    if (incoming.data != nullptr) set_aside(arrival);
+    if (!failing_) early_.push_back({peer, envelope, std::move(arrival)});
+    return;
+  }
+  if (!agrees(*operation, peer, envelope)) return;
+  deliver(*operation, peer, envelope, std::move(arrival));
+  run_ready();
+}
+
+// Copies a message out of memory that the transport needs for others.
+void Engine::set_aside(Arrival& arrival) {
+  const std::size_t bytes = arrival.incoming.bytes;
+  arrival.aside.reset(new std::byte[std::max<std::size_t>(1, bytes)]);
+  if (bytes > 0) std::memcpy(arrival.aside.get(), arrival.incoming.data, bytes);
+  arrival.incoming.release();
+  arrival.incoming.data = arrival.aside.get();
+}
+
+void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, Arrival&& arrival) {
+  const Plan& plan = *operation.plan;
+  const int number = static_cast<int>(envelope.segment % static_cast<unsigned>(operation.slots_used));
+  Slot& slot = operation.slots[number];
+  const auto& arrivals = plan.arrivals[operation.group->rank_of[peer]];
+  const bool expected = envelope.index < arrivals.size() && static_cast<int>(envelope.segment) < operation.segments;
+  if (!expected) {
+    fail(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe());
+    return;
+  }
+  if (slot.segment != static_cast<int>(envelope.segment)) {
+    if (arrival.incoming.data != nullptr && !arrival.aside) set_aside(arrival);
+    operation.early.push_back({peer, envelope, std::move(arrival)});
+    return;
+  }
+  const auto [node_number, source] = arrivals[envelope.index];
+  const Node& node = plan.nodes[node_number];
+  NodeState& state = slot.nodes[node_number];
+  const std::size_t bytes = operation.part_bytes(node.run, slot.segment);
+  Arrival& place = slot.sources[node.first_source + source];
+  const Incoming& incoming = arrival.incoming;
+  const bool lent_right = incoming.lent.empty() || incoming.lent.size() == static_cast<std::size_t>(node.run.count) ||
+                          (incoming.lent.size() == 1 && !incoming.offered);
+  if (place.here || incoming.bytes != bytes || !lent_right) {
+    fail(ErrorKind::protocol,
+         parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe());
+    return;
+  }
+  place = std::move(arrival);
+  // One piece that was lent is as good as bytes that came.
+  if (place.incoming.lent.size() == 1 && !place.incoming.offered) place.incoming.data = place.incoming.lent[0].data;
+  --state.missing;
+  if (state.waits == 0) ready_.push_back({&operation, number, node_number});
+  const bool waits = state.waits > 0 || state.missing > 0;
+  if (waits && place.incoming.scarce && place.incoming.lent.empty() && !place.aside) set_aside(place);
+}
+
+void Engine::run_ready() {
+  if (running_ready_) return;
+  running_ready_ = true;
+  while (!ready_.empty() && !failing_) {
+    const Ready ready = ready_.back();
+    ready_.pop_back();
+    go_on(ready);
+  }
+  running_ready_ = false;
+}
+
+void Engine::go_on(const Ready& ready) {
+  Operation& operation = *ready.operation;
+  Slot& slot = operation.slots[ready.slot];
+  const Node& node = operation.plan->nodes[ready.node];
+  NodeState& state = slot.nodes[ready.node];
+  if (state.settled) {
+    end(operation, ready.slot, ready.node);
+  } else if (node.kind == NodeKind::send) {
+    post(operation, slot, ready.node);
+  } else if (node.kind == NodeKind::receive) {
+    if (state.missing > 0) return;
+    take(operation, slot, ready.node);
+    end(operation, ready.slot, ready.node);
+  } else {
+    int here = 0;
+    while (state.folded + here < node.sources && slot.sources[node.first_source + state.folded + here].here) ++here;
+    const bool all = state.folded + here == node.sources;
+    if (here == 0 || (!all && !node.piecemeal)) return;
+    fold(operation, slot, ready.node, here);
+    if (all) end(operation, ready.slot, ready.node);
+  }
+}
+
+void Engine::post(Operation& operation, Slot& slot, int number) {
+  const Node& node = operation.plan->nodes[number];
+  Send& send = slot.sends[number];
+  const std::size_t element = bytes_of(operation.call.dtype);
+  const auto first = static_cast<std::size_t>(node.first_piece);
+  for (int i = 0; i < node.run.count; ++i) {
+    const BlockPlace& block = operation.blocks[node.run.first + i];
+    const auto [begin, end] = operation.part(node.from_input ? block.sent : block.elements, slot.segment);
+    // A transport only reads what it sends, unless it was offered; that is never the input.
+    auto* data = node.from_input ? const_cast<std::byte*>(block.input) : block.work;
+    slot.pieces[first + i] = {data + begin * element, (end - begin) * element};
+  }
+  send.peer = operation.group->members[node.peer];
+  send.sending = node.sending;
+  send.envelope = {.context = operation.context,
+                   .sequence = operation.sequence,
+                   .segment = static_cast<std::uint32_t>(slot.segment),
+                   .index = static_cast<std::uint32_t>(node.index),
+                   .call = {operation.packed[0], operation.packed[1]}};
+  send.pieces = std::span(slot.pieces).subspan(first, node.run.count);
+  send.operation = &operation;
+  send.slot = static_cast<int>(&slot - operation.slots.data());
+  send.node = number;
+  slot.nodes[number].posted = true;
+  route(send.peer).post(send);
+}
+
+void Engine::sent(transport::Outgoing& outgoing, bool answered) {
+  if (outgoing.envelope.context == 0) {
+    static_cast<Control&>(outgoing).sent = true;
+    return;
+  }
+  Send& send = static_cast<Send&>(outgoing);
+  Operation& operation = *send.operation;
+  const int answer = operation.plan->nodes[send.node].answer;
+  if (answered && answer >= 0) operation.slots[send.slot].nodes[answer].settled = true;
+  end(operation, send.slot, send.node);
+  run_ready();
+}
+
+// Puts what came into its place.
+void Engine::take(Operation& operation, Slot& slot, int number) {
+  const Node& node = operation.plan->nodes[number];
+  Arrival& arrival = slot.sources[node.first_source];
+  const Incoming& incoming = arrival.incoming;
+  if (!incoming.placed) {
+    const std::size_t element = bytes_of(operation.call.dtype);
+    const std::byte* data = incoming.data;
+    for (int i = 0; i < node.run.count; ++i) {
+      const BlockPlace& block = operation.blocks[node.run.first + i];
+      const auto [begin, end] = operation.part(block.elements, slot.segment);
+      const std::size_t bytes = (end - begin) * element;
+      if (bytes == 0) continue;
+      std::memcpy(block.work + begin * element, data != nullptr ? data : incoming.lent[i].data, bytes);
+      if (data != nullptr) data += bytes;
+    }
+  }
+  arrival.incoming.release();
+  arrival.aside.reset();
+  arrival.here = false;
+}
+
+// Adds the next so many sources, in order, and with the last of them answers those that offered their place for it.
+void Engine::fold(Operation& operation, Slot& slot, int number, int sources) {
+  const Node& node = operation.plan->nodes[number];
+  NodeState& state = slot.nodes[number];
+  const auto arrivals = std::span(slot.sources).subspan(node.first_source + state.folded, sources);
+  const auto replies = std::span(operation.plan->sources).subspan(node.first_source + state.folded, sources);
+  const bool last = state.folded + sources == node.sources;
+  const std::size_t element = bytes_of(operation.call.dtype);
+  std::size_t offset = 0;
+  for (int i = 0; i < node.run.count; ++i) {
+    const BlockPlace& block = operation.blocks[node.run.first + i];
+    const auto [begin, end] = operation.part(block.elements, slot.segment);
+    if (begin == end) continue;
+    const bool from_input = node.from_input && state.folded == 0;
+    fold_sources_.assign(1, (from_input ? block.input : block.work) + begin * element);
+    fold_destinations_.assign(1, block.work + begin * element);
+    for (int source = 0; source < sources; ++source) {
+      const Incoming& incoming = arrivals[source].incoming;
+      fold_sources_.push_back(incoming.data != nullptr ? incoming.data + offset : incoming.lent[i].data);
+      if (incoming.offered && replies[source].reply >= 0) fold_destinations_.push_back(incoming.lent[i].data);
+    }
+    kernels::fold(operation.call.op, operation.call.dtype, fold_destinations_, fold_sources_, end - begin,
+                  last && node.divides ? operation.divisor : 1);
+    offset += (end - begin) * element;
+  }
+  for (int source = 0; source < sources; ++source) {
+    Incoming& incoming = arrivals[source].incoming;
+    if (incoming.offered && replies[source].reply >= 0) {
+      slot.nodes[replies[source].reply].settled = true;
+      incoming.answer();
+    } else {
+      incoming.release();
+    }
+    arrivals[source].aside.reset();
+    arrivals[source].here = false;
+  }
+  state.folded += sources;
+}
+
+void Engine::end(Operation& operation, int number, int node_number) {
+  Slot& slot = operation.slots[number];
+  const Plan& plan = *operation.plan;
+  const Node& node = plan.nodes[node_number];
+  slot.nodes[node_number].ended = true;
+  for (int i = 0; i < node.nexts; ++i) {
+    const int next = plan.nexts[node.first_next + i];
+    if (--slot.nodes[next].waits == 0) ready_.push_back({&operation, number, next});
+  }
+  if (--slot.nodes_left == 0) retire(operation, number);
+}
+
+void Engine::retire(Operation& operation, int number) {
+  operation.slots[number].segment = -1;
+  if (operation.next_segment < operation.segments) activate(operation, number, operation.next_segment++);
+  if (--operation.segments_left == 0) complete(operation);
+}
+
+void Engine::complete(Operation& operation) {
+  if (operation.plan->divides_at_end && operation.divisor != 1 && !operation.error) {
+    for (const BlockPlace& block : operation.blocks) {
+      if (block.elements == 0 || block.work == nullptr) continue;
+      std::byte* const work = block.work;
+      const std::byte* const source = work;
+      kernels::fold(operation.call.op, operation.call.dtype, {&work, 1}, {&source, 1}, block.elements,
+                    operation.divisor);
+    }
+  }
+  // The caller may use the operation again as soon as it is done.
+  const auto found =
+      std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.get() == &operation; });
+  if (found != active_.end()) {
+    const std::shared_ptr<Operation> kept = std::move(*found);
+    active_.erase(found);
+    kept->done.store(1, std::memory_order_release);
+    kept->done.notify_all();
+  } else {
+    operation.done.store(1, std::memory_order_release);
+    operation.done.notify_all();
+  }
+  --pending_;
+}
+
+}  // namespace trireme

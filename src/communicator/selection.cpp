@@ -1,0 +1,136 @@
+#include "communicator/selection.h"
+
+#include "trireme/choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace trireme {
+namespace {
+
+/// Consecutive ranks a host, if all hosts have as many.
+int even_ranks_per_host(std::span<const int> hosts) {
+  std::size_t first = 1;
+  while (first < hosts.size() && hosts[first] == hosts[0]) ++first;
+  if (hosts.size() % first != 0) return 0;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    if (hosts[rank] != hosts[rank / first * first]) return 0;
+    if (rank >= first && hosts[rank] == hosts[rank - first]) return 0;
+  }
+  return static_cast<int>(first);
+}
+
+const Algorithm* row(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms(collective)) {
+    if (algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced)
+    : ranks_(static_cast<int>(hosts.size())),
+      ranks_per_host_(even_ranks_per_host(hosts)),
+      one_host_(std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; })),
+      tuning_(std::move(tuning)) {
+  while (!forced.empty()) {
+    const std::string_view name = forced.substr(0, forced.find(','));
+    forced.remove_prefix(std::min(forced.size(), name.size() + 1));
+    if (name.empty()) continue;
+    const Algorithm& algorithm = find_algorithm(name);
+    forced_[algorithm.collective] = algorithm.name;
+  }
+}
+
+Pick Selector::by_name(Collective collective, std::string_view name, std::string why) const {
+  const Algorithm* algorithm = row(collective, name);
+  if (algorithm == nullptr) {
+    const Algorithm& other = find_algorithm(name);
+    if (other.collective != collective) {
+      throw UsageError(fmt::format("{} is an algorithm for {}, not for {}; 'trireme algorithms' lists them", name,
+                                   to_string(other.collective), to_string(collective)));
+    }
+    algorithm = &other;
+  }
+  if (algorithm->served) {
+    throw UsageError(fmt::format("{} needs extra ranks that only serve, which a communicator has not", name));
+  }
+  Setting setting{.ranks = ranks_};
+  if (ranks_per_host_ > 1 && !one_host_) setting.ranks_per_host = ranks_per_host_;
+  check(*algorithm, setting);
+  return {algorithm, setting, std::move(why)};
+}
+
+const Pick& Selector::pick(Collective collective, std::size_t bytes, std::string_view asked) {
+  if (!asked.empty()) {
+    const auto key = std::pair(collective, std::string(asked));
+    auto found = named_.find(key);
+    if (found == named_.end()) found = named_.emplace(key, by_name(collective, asked, "the call asks for it")).first;
+    return found->second;
+  }
+  // Sizes between two powers of two are of one class.
+  const int size_class = forced_.contains(collective) ? -1 : static_cast<int>(std::bit_width(bytes));
+  const auto key = std::pair(collective, size_class);
+  auto found = chosen_.find(key);
+  if (found == chosen_.end()) {
+    const auto forced = forced_.find(collective);
+    Pick pick = forced != forced_.end() ? by_name(collective, forced->second, "TRIREME_ALGORITHM asks for it")
+                                        : fastest(collective, std::bit_ceil(std::max<std::size_t>(1, bytes)));
+    found = chosen_.emplace(key, std::move(pick)).first;
+  }
+  return found->second;
+}
+
+const Pick& Selector::pick_direct(Collective collective) { return pick(collective, 0, "direct"); }
+
+Pick Selector::fastest(Collective collective, std::size_t bytes) const {
+  if (ranks_ == 1) return by_name(collective, algorithms(collective).front().name, "there is one rank");
+  return one_host_ ? on_one_host(collective, bytes) : between_hosts(collective, bytes);
+}
+
+// In shared memory a message costs little and moving bytes much, so what matters is how often ranks wait for each other
+// and how often a byte is touched: straight to where it belongs, in one pass, wins but for the smallest sizes.
+Pick Selector::on_one_host(Collective collective, std::size_t bytes) const {
+  constexpr std::size_t kSmall = 4096;
+  const std::string why = "all ranks share one host's memory";
+  switch (collective) {
+    case Collective::allreduce:
+      return bytes <= kSmall ? by_name(collective, "fully_connected", why + ", and so few bytes are soon sent to all")
+                             : by_name(collective, "butterfly", why + ", where each rank adds up its part in one pass");
+    case Collective::broadcast: return by_name(collective, bytes <= kSmall ? "tree" : "scatter_allgather", why);
+    case Collective::reduce: return by_name(collective, bytes <= kSmall ? "tree" : "reduce_scatter_gather", why);
+    case Collective::barrier: return by_name(collective, "dissemination", why);
+    default: return by_name(collective, "direct", why);
+  }
+}
+
+Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
+  Topology topology;
+  topology.link = tuning_.between;
+  if (ranks_per_host_ > 1) {
+    topology.kind = "two_level";
+    topology.inside = tuning_.inside;
+    topology.ranks_per_host = ranks_per_host_;
+  }
+  Situation situation{.topology = &topology,
+                      .collective = collective,
+                      .setting = {.ranks = ranks_},
+                      .bytes = bytes,
+                      .reduce_rate = tuning_.reduce_rate};
+  const Choice choice = choose(situation);
+  const Candidate& best = choice.best();
+  std::string why =
+      fmt::format("predicted {} for {}", format_time(best.cost.time), format_bytes(static_cast<double>(bytes)));
+  if (choice.candidates.size() > 1) {
+    const Candidate& second = choice.candidates[1];
+    why += fmt::format(", {} {}", second.algorithm->name, format_time(second.cost.time));
+  }
+  why += tuning_.source.empty() ? " (on a network that was never measured: run 'trireme tune')"
+                                : fmt::format(" (network as in {})", tuning_.source);
+  return {best.algorithm, best.setting, std::move(why)};
+}
+
+}  // namespace trireme

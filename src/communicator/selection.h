@@ -1,0 +1,51 @@
+// Which algorithm a call runs by, and why: one that was asked for, or the fastest for its size by what is known of the
+// machine and its network. All ranks come to the same answer, since all know the same.
+#pragma once
+
+#include "communicator/tuning.h"
+#include "trireme/algorithms.h"
+
+#include <cstddef>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace trireme {
+
+struct Pick {
+  const Algorithm* algorithm = nullptr;
+  Setting setting;
+  std::string why;
+};
+
+class Selector {
+ public:
+  /// `hosts`: by rank; ranks with the same number share memory. `forced`: names as TRIREME_ALGORITHM lists them, separated
+  /// by commas; each overrules the choice for its collective. Throws UsageError for a name that is not known.
+  Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced);
+
+  /// `asked`: a name that the call itself gives; empty: none. Throws UsageError if it is not known, is of another
+  /// collective, or can't run on so many ranks. What it returns stays as it is.
+  const Pick& pick(Collective collective, std::size_t bytes, std::string_view asked);
+
+  /// Only algorithms that send each share straight to where it belongs: others can't have shares of different sizes.
+  const Pick& pick_direct(Collective collective);
+
+ private:
+  Pick by_name(Collective collective, std::string_view name, std::string why) const;
+  Pick fastest(Collective collective, std::size_t bytes) const;
+  Pick on_one_host(Collective collective, std::size_t bytes) const;
+  Pick between_hosts(Collective collective, std::size_t bytes) const;
+
+  int ranks_;
+  int ranks_per_host_;  ///< 0: hosts differ, or have ranks that are not neighbours
+  bool one_host_;
+  Tuning tuning_;
+  std::map<Collective, std::string> forced_;
+  std::map<std::pair<Collective, std::string>, Pick> named_;
+  std::map<std::pair<Collective, int>, Pick> chosen_;  ///< by collective and size class
+};
+
+}  // namespace trireme

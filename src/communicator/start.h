@@ -1,0 +1,24 @@
+// How a rank comes to have a communicator.
+#pragma once
+
+#include "trireme/communicator.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+/// All ranks as one process's threads may use them, without any network: for tests, and for trying things out.
+std::vector<Communicator> threads_world(int ranks, const InitOptions& options = {});
+
+/// As init() does, with the exchange that rendezvous gives.
+struct Joining {
+  int rank = 0;
+  int ranks = 1;
+  std::string address = "127.0.0.1";  ///< of this rank, as peers reach it
+  std::function<std::vector<std::string>(const std::string& mine)> exchange;
+};
+Communicator join(const Joining& joining, const InitOptions& options);
+
+}  // namespace trireme

@@ -1,0 +1,101 @@
+// What stands behind Communicator and Handle.
+#pragma once
+
+#include "communicator/engine.h"
+#include "communicator/log.h"
+#include "communicator/selection.h"
+#include "trireme/communicator.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace trireme {
+
+/// What all communicators of a rank share.
+struct World {
+  std::unique_ptr<Engine> engine;
+  Tuning tuning;
+  std::string forced;  ///< TRIREME_ALGORITHM
+  Log log{LogLevel::off, 0};
+  std::chrono::milliseconds patience{0};
+  std::mutex mutex;
+  std::uint32_t next_context = 2;  ///< 0 is the engine's own, 1 is the world
+
+  ~World() {
+    if (engine) engine->close();
+  }
+};
+
+struct Handle::State : Operation {
+  std::shared_ptr<Communicator::State> owner;  ///< while it is under way
+};
+
+enum class Direction : std::uint8_t { in, out };
+
+/// One call, with all that matters of its arguments.
+struct Request {
+  Call call;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t share = 0;                     ///< elements of a rank's share, if all have as many
+  std::span<const std::size_t> counts = {};  ///< elements of each rank's share; empty: all as `share`
+  std::span<const std::size_t> inputs = {};  ///< of an uneven all_to_all: shares of the input
+  bool shares = false;                       ///< the blocks belong to ranks
+  int root = 0;
+  CallOptions options = {};
+};
+
+struct Communicator::State : Group, std::enable_shared_from_this<Communicator::State> {
+  State(std::shared_ptr<World> world_of, std::uint32_t context_of, int rank_of_this, std::vector<int> members_of,
+        std::vector<int> hosts_of);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void check_open() const;
+  void run(Request request);
+  std::shared_ptr<Handle::State> start(Request request);
+  std::shared_ptr<Handle::State> start_message(const Call& call, const std::byte* input, std::byte* output, int peer,
+                                               Direction direction, const CallOptions& options);
+  void recycle(const std::shared_ptr<Handle::State>& operation);
+  std::string explain(Collective collective, std::size_t bytes);
+
+  std::shared_ptr<World> world;
+
+ private:
+  struct Ready {
+    Plan plan;
+    std::vector<std::shared_ptr<Handle::State>> idle;  ///< operations that have run it and may do so again
+  };
+  using PlanKey = std::tuple<const Algorithm*, int, int, Buffers>;  ///< with root and segments
+
+  std::shared_ptr<Handle::State> prepare(Request& request);
+  Ready& plan_for(const Pick& pick, int root, Buffers buffers);
+  std::shared_ptr<Handle::State> take_idle(Ready& ready);
+  void place_blocks(Operation& operation, const Request& request) const;
+  void place_scratch(Operation& operation) const;
+  void choose_segments(Operation& operation, const Request& request) const;
+  Clock::time_point deadline(const CallOptions& options) const;
+
+  std::mutex mutex_;
+  Selector selector_;
+  std::map<PlanKey, Ready> plans_;
+  std::map<const Plan*, Ready*> ready_of_;
+  std::map<std::pair<int, bool>, Ready> messages_;  ///< by peer, and whether it is received
+  std::uint32_t next_sequence_ = 0;
+  std::vector<std::uint32_t> sent_;                              ///< messages so far, by rank
+  std::vector<std::uint32_t> received_;                          ///< by rank
+  std::map<std::pair<Collective, int>, const Algorithm*> said_;  ///< by size class: what the log has said
+  std::atomic<bool> closed_{false};
+
+  friend class trireme::Communicator;
+};
+
+/// Memory that peers on the host see, if there is any, kept as long as it is used.
+std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes);
+
+}  // namespace trireme

@@ -1,0 +1,222 @@
+// What the engine does when something is wrong: ranks that disagree, that are gone, or that do not come.
+//
+// A rank that finds trouble tells all others, lets that go out, and closes its transports; only then do its operations
+// end with the error, so that nothing touches the caller's memory afterwards. A rank that has waited for a while asks the
+// others what they do, which finds those that disagree without a message between them.
+#include "communicator/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace trireme {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::Envelope;
+
+/// How long the news of an error may take to go out.
+constexpr auto kFarewell = 500ms;
+
+}  // namespace
+
+std::exception_ptr Engine::make_error(ErrorKind kind, const std::string& message) {
+  switch (kind) {
+    case ErrorKind::usage: return std::make_exception_ptr(UsageError(message));
+    case ErrorKind::peer: return std::make_exception_ptr(PeerError(message));
+    case ErrorKind::timeout: return std::make_exception_ptr(TimeoutError(message));
+    default: return std::make_exception_ptr(ProtocolError(message));
+  }
+}
+
+void Engine::fail(ErrorKind kind, const std::string& message) {
+  if (failing_ || failed_) return;
+  failing_ = true;
+  error_ = make_error(kind, message);
+  const std::string text = static_cast<char>('0' + static_cast<int>(kind)) + message;
+  for (int peer = 0; peer < parts_.ranks; ++peer) {
+    if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::aborts, text);
+  }
+}
+
+// From the top of the loop, never from within a transport.
+void Engine::shut_down() {
+  const auto until = Clock::now() + kFarewell;
+  const auto all_sent = [&] {
+    return std::all_of(controls_.begin(), controls_.end(), [](const auto& control) { return control->sent; });
+  };
+  while (!all_sent() && Clock::now() < until) {
+    if (host_) host_->progress();
+    if (tcp_) tcp_->progress();
+  }
+  if (host_) host_->close();
+  tcp_.reset();
+  failing_ = false;
+  failed_ = true;
+  ready_.clear();
+  early_.clear();
+  take_submitted();
+  // Their messages may still be in the hands of peers.
+  buried_ = active_;
+  for (const auto& operation : buried_) {
+    operation->error = error_;
+    complete(*operation);
+  }
+}
+
+void Engine::tell(int peer, ControlKind kind, std::string text) {
+  while (!controls_.empty() && controls_.front()->sent) controls_.pop_front();
+  Control& control = *controls_.emplace_back(std::make_unique<Control>());
+  control.text = std::move(text);
+  control.piece = {reinterpret_cast<std::byte*>(control.text.data()), control.text.size()};
+  control.pieces = {&control.piece, 1};
+  control.peer = peer;
+  control.envelope.context = 0;
+  control.envelope.index = static_cast<std::uint32_t>(kind);
+  route(peer).post(control);
+}
+
+void Engine::take_control(int peer, const Envelope& envelope, const transport::Incoming& incoming) {
+  std::string text;
+  if (incoming.data != nullptr) {
+    text.assign(reinterpret_cast<const char*>(incoming.data), incoming.bytes);
+  } else {
+    for (const transport::Piece& piece : incoming.lent) {
+      text.append(reinterpret_cast<const char*>(piece.data), piece.bytes);
+    }
+  }
+  if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
+    fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
+    return;
+  }
+  Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
+  std::uint64_t words[2] = {};
+  if (text.size() != sizeof asked.context + sizeof asked.sequence + sizeof words) {
+    fail(ErrorKind::protocol, parts_.names[peer] + " sent a question that makes no sense");
+    return;
+  }
+  std::memcpy(&asked.context, text.data(), sizeof asked.context);
+  std::memcpy(&asked.sequence, text.data() + sizeof asked.context, sizeof asked.sequence);
+  std::memcpy(words, text.data() + sizeof asked.context + sizeof asked.sequence, sizeof words);
+  asked.call = Call::unpack(words);
+  asked_.push_back(asked);
+  compare(asked);
+}
+
+void Engine::ask_others(Operation& operation) {
+  const auto waited = Clock::now() - operation.started;
+  operation.asks_at = Clock::now() + std::max<Clock::duration>(waited, 1s);
+  if (operation.call.kind != CallKind::collective) return;
+  std::string text(sizeof operation.context + sizeof operation.sequence + sizeof operation.packed, '\0');
+  std::memcpy(text.data(), &operation.context, sizeof operation.context);
+  std::memcpy(text.data() + sizeof operation.context, &operation.sequence, sizeof operation.sequence);
+  std::memcpy(text.data() + sizeof operation.context + sizeof operation.sequence, operation.packed,
+              sizeof operation.packed);
+  for (const int peer : operation.group->members) {
+    if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::asks, text);
+  }
+}
+
+void Engine::remember(const Operation& operation) {
+  if (operation.call.kind != CallKind::collective) return;
+  Group& group = *operation.group;
+  group.past[operation.sequence % Group::kRemembered] = {operation.sequence, true, operation.call};
+  for (std::size_t i = 0; i < asked_.size();) {
+    const Asked asked = asked_[i];
+    if (asked.context != operation.context || asked.sequence != operation.sequence) {
+      ++i;
+      continue;
+    }
+    asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(i));
+    compare(asked);
+  }
+}
+
+// Fails if this rank did something else where another does that; if it has not come there yet, time will tell.
+void Engine::compare(const Asked& asked) {
+  const Group* group = group_of(asked.context);
+  if (group == nullptr || asked.call.kind != CallKind::collective) return;
+  const Group::Past& past = group->past[asked.sequence % Group::kRemembered];
+  if (past.known && past.sequence == asked.sequence && !(past.call == asked.call)) {
+    disagree(*group, asked.sequence, asked.peer, asked.call, past.call);
+  }
+}
+
+bool Engine::agrees(const Operation& operation, int peer, const Envelope& envelope) {
+  if (std::equal(envelope.call, envelope.call + 2, operation.packed)) return true;
+  disagree(*operation.group, operation.sequence, peer, Call::unpack(envelope.call), operation.call);
+  return false;
+}
+
+void Engine::disagree(const Group& group, std::uint32_t sequence, int peer, const Call& theirs, const Call& mine) {
+  const std::string which = mine.kind == CallKind::collective
+                                ? fmt::format("operation {} of their communicator", sequence)
+                                : fmt::format("message {} between them", sequence);
+  // The same words on both sides, whoever finds it.
+  const int me = parts_.rank;
+  const auto say = [&](int rank, const Call& call) {
+    const bool receives = call.kind == CallKind::point_to_point && rank == me;
+    return fmt::format("{} called {}{}", parts_.names[rank], receives ? "receive for a " : "", call.describe());
+  };
+  const bool first = me < peer;
+  fail(ErrorKind::usage, fmt::format("ranks disagree: {}, but {}, as {}", first ? say(me, mine) : say(peer, theirs),
+                                     first ? say(peer, theirs) : say(me, mine), which));
+  (void)group;
+}
+
+void Engine::lost(int peer, const std::string& why) {
+  if (!gone_[peer].empty()) return;
+  gone_[peer] = why;
+  for (const auto& operation : active_) check_gone(*operation);
+}
+
+void Engine::closed(int peer) { lost(peer, "it closed its communicator"); }
+
+// Whether something that is still to be done takes that rank.
+bool Engine::needs(const Operation& operation, int peer) const {
+  const int rank = operation.group->rank_of[peer];
+  if (rank < 0) return false;
+  const Plan& plan = *operation.plan;
+  if (operation.next_segment < operation.segments) {
+    return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) { return node.peer == rank; }) ||
+           !plan.arrivals[rank].empty();
+  }
+  for (int i = 0; i < operation.slots_used; ++i) {
+    const Slot& slot = operation.slots[i];
+    if (slot.segment < 0) continue;
+    for (const Address& address : plan.arrivals[rank]) {
+      const Node& node = plan.nodes[address.node];
+      const NodeState& state = slot.nodes[address.node];
+      const bool here = slot.sources[node.first_source + address.source].here || address.source < state.folded;
+      if (state.missing > 0 && !here && !state.settled) return true;
+    }
+    for (std::size_t number = 0; number < plan.nodes.size(); ++number) {
+      const Node& node = plan.nodes[number];
+      if (node.kind == NodeKind::send && node.peer == rank && !slot.nodes[number].ended) return true;
+    }
+  }
+  return false;
+}
+
+void Engine::check_gone(const Operation& operation) {
+  for (const int peer : operation.group->members) {
+    if (gone_[peer].empty() || !needs(operation, peer)) continue;
+    fail(ErrorKind::peer, fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], gone_[peer],
+                                      operation.call.describe()));
+    return;
+  }
+}
+
+std::string Engine::waiting_for(const Operation& operation) const {
+  std::vector<std::string> missing;
+  for (const int peer : operation.group->members) {
+    if (peer != parts_.rank && needs(operation, peer)) missing.push_back(parts_.names[peer]);
+  }
+  const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
+  return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it?",
+                     parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,
+                     missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")));
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// What is known of the machine and its network, for choosing algorithms: as `trireme tune` measured it, or a guess.
+#pragma once
+
+#include "trireme/network.h"
+
+#include <filesystem>
+#include <string>
+
+namespace trireme {
+
+struct Tuning {
+  Link between{};            ///< hosts
+  Link inside{};             ///< a host
+  double reduce_rate = 8e9;  ///< bytes that a rank adds in a second
+  std::string source = {};   ///< where this comes from, for people; empty: a guess
+
+  /// A guess for ranks that nobody measured.
+  static Tuning guess();
+
+  std::string to_json() const;
+
+  /// Throws UsageError that names `source` and what is wrong.
+  static Tuning parse(const std::string& json, const std::string& source);
+
+  /// TRIREME_TUNING if that is set, else in the user's configuration folder.
+  static std::filesystem::path file();
+
+  /// What file() holds; a guess if it is not there.
+  static Tuning load();
+};
+
+}  // namespace trireme
