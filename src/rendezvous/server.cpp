@@ -236,7 +236,7 @@ class Server::Loop {
     auto [bytes, ended, why] = connection.channel.receive(buffer_);
     try {
       while (!bytes.empty() && connection.channel.open() && !connection.refused) {
-        if (auto frame = connection.channel.reader.take(bytes)) handle(connection, std::move(*frame));
+        if (auto frame = connection.channel.reader.take(bytes)) handle(connection, *frame);
       }
     } catch (const ProtocolError& error) {
       refuse(connection, {Failure::Type::protocol,
@@ -250,7 +250,7 @@ class Server::Loop {
     drop(connection);
   }
 
-  void handle(Connection& connection, FrameReader::Frame message) {
+  void handle(Connection& connection, const FrameReader::Frame& message) {
     if (connection.session == nullptr) {
       if (message.kind != Kind::hello) throw ProtocolError("no hello came first");
       admit(connection, read_hello(message.body));

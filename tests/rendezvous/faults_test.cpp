@@ -258,7 +258,8 @@ TEST(Garbage, FromStrangersDisturbsNobody) {
   test::Random random(5);
   for (int i = 0; i < 50; ++i) {
     std::string noise = hello(static_cast<std::uint32_t>(random.below(3)), 3);
-    noise[static_cast<std::size_t>(random.below(24))] ^= static_cast<char>(1 << random.below(7));
+    char& byte = noise[static_cast<std::size_t>(random.below(24))];
+    byte = static_cast<char>(byte ^ 1 << random.below(7));
     lines.push_back(noise.substr(0, 27));  // No hello of a rank, even if the change was harmless.
   }
   std::vector<Stranger> strangers;
@@ -273,7 +274,7 @@ TEST(Garbage, FromStrangersDisturbsNobody) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// More than the server keeps, or has files for.
+// Some hang up, some stay.
 TEST(Garbage, FromThousandsOfStrangersDisturbsNobody) {
   Server server("127.0.0.1", 0, 2);
   const auto errors = on_ranks(3, [&](int rank) {
@@ -303,7 +304,7 @@ TEST(Garbage, FromAServerIsAProtocolError) {
       std::array<char, 4096> buffer{};
       while (::recv(socket.get(), buffer.data(), buffer.size(), 0) > 0) continue;
     });
-    const std::string message = message_of<ProtocolError>([&] {
+    std::string message = message_of<ProtocolError>([&] {
       Client client(place_at(local_port(listener), 0, 2), 10s);
       client.exchange("", soon());
     });
