@@ -5,10 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <mpi.h>
+#include <string_view>
 #include <thread>
 
 namespace trireme::peers {
@@ -89,6 +92,19 @@ class Mpi final : public Library {
   int ranks_ = 0;
 };
 
+// UCX_TLS is how an MPICH on UCX is told to leave shared memory alone. Another MPICH would not notice, and be measured
+// in shared memory where TCP was meant.
+void check_settings() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string_view version(text.data(), static_cast<std::size_t>(length));
+  if (std::getenv("UCX_TLS") != nullptr && version.find("MPICH") != std::string_view::npos &&
+      version.find(":ucx") == std::string_view::npos) {
+    throw UsageError("this MPICH is not built on UCX, so that it can't be told to use TCP");
+  }
+}
+
 }  // namespace
 }  // namespace trireme::peers
 
@@ -96,6 +112,7 @@ class Mpi final : public Library {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   try {
+    trireme::peers::check_settings();
     trireme::peers::Mpi mpi(TRIREME_PEER);
     trireme::peers::serve(mpi, TRIREME_PEER);
   } catch (const std::exception& error) {
