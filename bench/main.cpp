@@ -1,4 +1,5 @@
 // Benchmarks: one line a figure, `name value`, with the unit at the end of the name. Medians of several runs.
+#include "figures.h"
 #include "trireme/algorithms.h"
 #include "trireme/choose.h"
 #include "trireme/simulate.h"
@@ -13,15 +14,11 @@
 #include <regex>
 #include <string>
 #include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 namespace trireme {
 namespace {
-
-struct Figure {
-  std::string name;
-  std::function<double()> measure;
-};
 
 double seconds_of(const std::function<void()>& work) {
   constexpr int kRuns = 5;
@@ -64,7 +61,7 @@ void prove_all(int ranks) {
   }
 }
 
-std::vector<Figure> figures() {
+std::vector<Figure> simulator_figures() {
   const Setting ring{.ranks = 1024};
   const Setting tree{.ranks = 65536, .segments = 8};
   return {
@@ -83,6 +80,12 @@ std::vector<Figure> figures() {
          return seconds_of([&] { choose({.topology = &topology, .setting = {.ranks = 64}, .bytes = 16 << 20}); });
        }},
   };
+}
+
+std::vector<Figure> figures() {
+  std::vector<Figure> all = simulator_figures();
+  for (Figure& figure : kernel_figures()) all.push_back(std::move(figure));
+  return all;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
 // Prints a line a size, "probe,RANKS,BYTES,median_us,min_us", after checking the sums. As with the peers (peers/worker.h),
 // a run is timed on every rank from its own start, and is over when its slowest rank is.
+#include "kernels/kernels.h"
 #include "trireme/error.h"
 #include "trireme/units.h"
 
@@ -111,20 +112,6 @@ float value(int rank, std::size_t index) {
   return static_cast<float>((static_cast<std::size_t>(rank) * 5 + index * 3) % 61);
 }
 
-// One pass over all buffers: a piece that stays in the first-level cache is summed, then stored to all.
-void add_and_store(std::span<float* const> buffers, std::size_t begin, std::size_t end) {
-  constexpr std::size_t kPiece = 1024;
-  std::array<float, kPiece> sum;
-  for (; begin < end; begin += kPiece) {
-    const std::size_t count = std::min(kPiece, end - begin);
-    std::copy_n(buffers[0] + begin, count, sum.begin());
-    for (const float* source : buffers.subspan(1)) {
-      for (std::size_t i = 0; i < count; ++i) sum[i] += source[begin + i];
-    }
-    for (float* destination : buffers) std::copy_n(sum.begin(), count, destination + begin);
-  }
-}
-
 class Rank {
  public:
   Rank(int rank, int ranks, const Mapping& mapping)
@@ -133,7 +120,7 @@ class Rank {
   }
 
   void measure(std::size_t bytes, int repeats) {
-    elements_ = bytes / sizeof(float);
+    set_elements(bytes / sizeof(float));
     check();
     for (int i = 0; i < std::max(3, repeats / 10); ++i) allreduce();
     for (int i = 0; i < repeats; ++i) {
@@ -159,10 +146,18 @@ class Rank {
     std::fflush(stdout);
   }
 
+  void set_elements(std::size_t elements) {
+    const auto end_of = [&](int ranks) { return elements * static_cast<std::size_t>(ranks) / ranks_; };
+    elements_ = elements;
+    share_ = end_of(rank_ + 1) - end_of(rank_);
+    to_.clear();
+    for (float* buffer : buffers_) to_.push_back(reinterpret_cast<std::byte*>(buffer + end_of(rank_)));
+    from_.assign(to_.begin(), to_.end());
+  }
+
   void allreduce() {
-    const auto share = [&](int rank) { return elements_ * static_cast<std::size_t>(rank) / ranks_; };
     barrier_.wait(rank_, ranks_);
-    add_and_store(buffers_, share(rank_), share(rank_ + 1));
+    kernels::fold(Op::sum, Dtype::f32, to_, from_, share_);
     barrier_.wait(rank_, ranks_);
   }
 
@@ -188,6 +183,9 @@ class Rank {
   Barrier& barrier_;
   std::vector<float*> buffers_;
   std::size_t elements_ = 0;
+  std::size_t share_ = 0;               // elements that this rank adds,
+  std::vector<const std::byte*> from_;  // from all buffers
+  std::vector<std::byte*> to_;          // to all buffers
 };
 
 int repeats_of(const Request& request, std::size_t bytes) {

@@ -1,5 +1,6 @@
 // The subcommands of `trireme`. Each adds itself to the command line; if it is the one called, parsing leaves what is to
-// be run in `run`, which returns the exit status: 0, or 1 for a failed proof. Wrong use throws UsageError.
+// be run in `run`, which returns the exit status: 0, 1 for a failed proof, or what the ranks it ran gave. Wrong use throws
+// UsageError.
 #pragma once
 
 #include "trireme/error.h"
@@ -24,5 +25,7 @@ void add_verify(CLI::App& app, Action& run);
 void add_simulate(CLI::App& app, Action& run);
 void add_choose(CLI::App& app, Action& run);
 void add_race(CLI::App& app, Action& run);
+void add_run(CLI::App& app, Action& run);
+void add_bench_rank(CLI::App& app, Action& run);
 
 }  // namespace trireme::cli

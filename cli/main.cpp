@@ -50,6 +50,8 @@ int main(int argc, char** argv) {
   trireme::cli::add_simulate(app, run);
   trireme::cli::add_choose(app, run);
   trireme::cli::add_race(app, run);
+  trireme::cli::add_run(app, run);
+  trireme::cli::add_bench_rank(app, run);
   try {
     app.parse(argc, argv);
     const int status = run();

@@ -32,7 +32,6 @@ void Engine::prepare(Operation& operation) {
     slot.sends.resize(plan.nodes.size());
     slot.pieces.resize(plan.send_blocks);
   }
-  operation.next_segment = 0;
   operation.segments_left = operation.segments;
   operation.early.clear();
 }
@@ -67,7 +66,7 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
     // Once it is done its owner may use it again: its memory tells nothing then.
     return std::none_of(active_.begin(), active_.end(), [&](const auto& active) { return active == operation; });
   };
-  for (int slot = 0; slot < op.slots_used; ++slot) activate(op, slot, op.next_segment++);
+  for (int slot = 0; slot < op.slots_used; ++slot) activate(op, slot, slot);
   run_ready();
   if (early_.empty() || over()) return;
   for (std::size_t i = 0; i < early_.size();) {
@@ -222,6 +221,8 @@ void Engine::go_on(const Ready& ready) {
   Slot& slot = operation.slots[ready.slot];
   const Node& node = operation.plan->nodes[ready.node];
   NodeState& state = slot.nodes[ready.node];
+  // It may have been said twice that a fold can go on, and its slot may be at the next segment already.
+  if (state.waits > 0 || state.ended) return;
   if (state.settled) {
     end(operation, ready.slot, ready.node);
   } else if (node.kind == NodeKind::send) {
@@ -354,8 +355,10 @@ void Engine::end(Operation& operation, int number, int node_number) {
 }
 
 void Engine::retire(Operation& operation, int number) {
-  operation.slots[number].segment = -1;
-  if (operation.next_segment < operation.segments) activate(operation, number, operation.next_segment++);
+  Slot& slot = operation.slots[number];
+  const int next = slot.segment + operation.slots_used;
+  slot.segment = -1;
+  if (next < operation.segments) activate(operation, number, next);
   if (--operation.segments_left == 0) complete(operation);
 }
 

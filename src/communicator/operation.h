@@ -90,7 +90,6 @@ struct Operation {
 
   std::vector<Slot> slots;
   int slots_used = 0;
-  int next_segment = 0;
   int segments_left = 0;
   std::vector<Early> early;
 

@@ -178,9 +178,13 @@ bool Engine::needs(const Operation& operation, int peer) const {
   const int rank = operation.group->rank_of[peer];
   if (rank < 0) return false;
   const Plan& plan = *operation.plan;
-  if (operation.next_segment < operation.segments) {
-    return std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) { return node.peer == rank; }) ||
-           !plan.arrivals[rank].empty();
+  const auto active = std::count_if(operation.slots.begin(), operation.slots.begin() + operation.slots_used,
+                                    [](const Slot& slot) { return slot.segment >= 0; });
+  if (active < operation.segments_left) {
+    const bool sends = std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) {
+      return node.kind == NodeKind::send && node.peer == rank;
+    });
+    return sends || !plan.arrivals[rank].empty();
   }
   for (int i = 0; i < operation.slots_used; ++i) {
     const Slot& slot = operation.slots[i];

@@ -4,6 +4,8 @@
 #include "kernels/kernels.h"
 
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <tuple>
@@ -24,8 +26,8 @@ To whole_number(From a) {
     if (std::cmp_greater(a, Limits::max())) return Limits::max();
   } else {
     // A power of two, which is exact in any float; the greatest integer may not be.
-    constexpr From kPastMax = static_cast<From>(Limits::max() / 2 + 1) * 2;
-    if (a != a) return 0;
+    constexpr From kPastMax = 2 * static_cast<From>(std::uint64_t{1} << (Limits::digits - 1));
+    if (std::isnan(a)) return 0;
     if (a < static_cast<From>(Limits::min())) return Limits::min();
     if (a >= kPastMax) return Limits::max();
   }
@@ -47,7 +49,7 @@ To converted(From a) {
   } else if constexpr (std::is_integral_v<To>) {
     return whole_number<To>(a);
   } else {
-    if (a != a) return std::numeric_limits<To>::quiet_NaN();
+    if (std::isnan(a)) return std::numeric_limits<To>::quiet_NaN();
     return static_cast<To>(a);
   }
 }

@@ -1,11 +1,11 @@
 // Operations on vectors of floats, whose bits depend neither on the instruction set nor on which operand comes first:
 // of two zeros the negative one is the less, and one not-a-number makes the result one. Which one, instruction sets do
 // not agree on: settle() makes them all the same.
-#if defined(TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H_
-#undef TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H_
+#if defined(TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H
+#undef TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H
 #else
-#define TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H_
+#define TRIREME_KERNELS_FLOAT_OPERATIONS_INL_H
 #endif
 
 #include "kernels/fold_loop-inl.h"

@@ -18,7 +18,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace trireme::kernels::HWY_NAMESPACE {
 
-template <class Half>
 struct Halves {
   using Element = std::uint16_t;
   using Tag = FloatTag;
@@ -26,15 +25,15 @@ struct Halves {
 
   static HWY_INLINE void divide(V& a0, V& a1, V& a2, V& a3, int divisor) {
     const V by = hn::Set(Tag(), static_cast<float>(divisor));
-    a0 = hn::Div(Half::round(a0), by);
-    a1 = hn::Div(Half::round(a1), by);
-    a2 = hn::Div(Half::round(a2), by);
-    a3 = hn::Div(Half::round(a3), by);
+    a0 = hn::Div(a0, by);
+    a1 = hn::Div(a1, by);
+    a2 = hn::Div(a2, by);
+    a3 = hn::Div(a3, by);
   }
   static HWY_INLINE V settle(V a) { return settle_float(a); }
 };
 
-struct F16 : Halves<F16> {
+struct F16 : Halves {
   static HWY_INLINE void load(const Element* from, V& a0, V& a1, V& a2, V& a3) {
     HalfBitsVector h0, h1, h2, h3;
     load_four(HalfBitsTag(), from, h0, h1, h2, h3);
@@ -50,7 +49,7 @@ struct F16 : Halves<F16> {
 };
 
 // Two elements in each lane of 32 bits: the even ones go to one vector, the odd ones to another, which needs no shuffle.
-struct Bf16 : Halves<Bf16> {
+struct Bf16 : Halves {
   static HWY_INLINE void load(const Element* from, V& a0, V& a1, V& a2, V& a3) {
     const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
     const BitsVector p0 = hn::LoadU(BitsTag(), pairs);

@@ -3,11 +3,11 @@
 // A block is four vectors: enough to hide the latency of an operation, few enough to stay in registers. Every source
 // is read and every destination written once. The last block, if not whole, goes through a buffer, so that nothing
 // past the end is touched and its elements see the same instructions as all others.
-#if defined(TRIREME_KERNELS_FOLD_LOOP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TRIREME_KERNELS_FOLD_LOOP_INL_H_
-#undef TRIREME_KERNELS_FOLD_LOOP_INL_H_
+#if defined(TRIREME_KERNELS_FOLD_LOOP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIREME_KERNELS_FOLD_LOOP_INL_H
+#undef TRIREME_KERNELS_FOLD_LOOP_INL_H
 #else
-#define TRIREME_KERNELS_FOLD_LOOP_INL_H_
+#define TRIREME_KERNELS_FOLD_LOOP_INL_H
 #endif
 
 #include "kernels/fold.h"
@@ -54,18 +54,18 @@ void fold_blocks(const Fold& fold) {
     a2 = Operation::enter(a2);
     a3 = Operation::enter(a3);
     for (std::size_t source = 1; source < fold.sources.size(); ++source) {
-      if (!Operation::kExact && source > 1) {
-        a0 = Format::round(a0);
-        a1 = Format::round(a1);
-        a2 = Format::round(a2);
-        a3 = Format::round(a3);
-      }
       hn::Vec<Tag> b0, b1, b2, b3;
       Format::load(block_of(source), b0, b1, b2, b3);
       a0 = Operation::apply(a0, Operation::enter(b0));
       a1 = Operation::apply(a1, Operation::enter(b1));
       a2 = Operation::apply(a2, Operation::enter(b2));
       a3 = Operation::apply(a3, Operation::enter(b3));
+      const bool last = source + 1 == fold.sources.size() && fold.divisor == 1;
+      if (Operation::kExact || last) continue;  // storing will round
+      a0 = Format::round(a0);
+      a1 = Format::round(a1);
+      a2 = Format::round(a2);
+      a3 = Format::round(a3);
     }
     a0 = Operation::leave(a0);
     a1 = Operation::leave(a1);
@@ -77,15 +77,10 @@ void fold_blocks(const Fold& fold) {
     a2 = Format::settle(a2);
     a3 = Format::settle(a3);
 
-    if (elements == block) {
-      for (std::byte* destination : fold.destinations) {
-        Format::store(a0, a1, a2, a3, reinterpret_cast<Element*>(destination) + i);
-      }
-    } else {
-      Format::store(a0, a1, a2, a3, buffer);
-      for (std::byte* destination : fold.destinations) {
-        std::memcpy(reinterpret_cast<Element*>(destination) + i, buffer, elements * sizeof(Element));
-      }
+    for (std::byte* destination : fold.destinations) {
+      Element* const begin = reinterpret_cast<Element*>(destination) + i;
+      Format::store(a0, a1, a2, a3, elements == block ? begin : buffer);
+      if (elements != block) std::memcpy(begin, buffer, elements * sizeof(Element));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include "trireme/dtype.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace trireme::kernels {
@@ -27,7 +28,7 @@ inline std::uint32_t round_off(std::uint32_t bits, unsigned place) {
 
 inline void round_to(BFloat16& to, float a) {
   const auto bits = std::bit_cast<std::uint32_t>(a);
-  to.bits = static_cast<std::uint16_t>(a != a ? 0x7FC0 : round_off(bits, 16));
+  to.bits = static_cast<std::uint16_t>(std::isnan(a) ? 0x7FC0 : round_off(bits, 16));
 }
 
 inline void round_to(Float16& to, float a) {
@@ -40,7 +41,7 @@ inline void round_to(Float16& to, float a) {
   } else {
     half = magnitude < 0x47800000 ? round_off(magnitude - (112U << 23U), 13) : 0x7C00;
   }
-  to.bits = static_cast<std::uint16_t>(a != a ? 0x7E00 : half | (bits >> 16U & 0x8000U));
+  to.bits = static_cast<std::uint16_t>(std::isnan(a) ? 0x7E00 : half | (bits >> 16U & 0x8000U));
 }
 
 // Rounded to odd: an inexact result is the one of its two neighbours whose last bit is 1. Rounding that to a narrower
@@ -49,16 +50,16 @@ inline float to_odd_float(float a) { return a; }
 
 inline float to_odd_float(double a) {
   const auto nearest = static_cast<float>(a);
-  if (nearest == a || a != a) return nearest;
+  if (nearest == a || std::isnan(a)) return nearest;
   const auto bits = std::bit_cast<std::uint32_t>(nearest);
   if ((bits & 1U) != 0) return nearest;
-  const bool towards_zero = (a < 0) == (nearest > a);
-  return std::bit_cast<float>(towards_zero ? bits + 1 : bits - 1);
+  const bool nearer_to_zero = (a < 0) == (nearest > a);
+  return std::bit_cast<float>(nearer_to_zero ? bits + 1 : bits - 1);
 }
 
 inline float to_odd_float(std::int64_t a) {
   const std::uint64_t magnitude = a < 0 ? 0 - static_cast<std::uint64_t>(a) : static_cast<std::uint64_t>(a);
-  const int lost = std::bit_width(magnitude) - 24;
+  const int lost = static_cast<int>(std::bit_width(magnitude)) - 24;
   if (lost <= 0) return static_cast<float>(a);
   const std::uint64_t rest = magnitude & ((std::uint64_t{1} << lost) - 1);
   const std::uint64_t kept = magnitude >> lost | static_cast<std::uint64_t>(rest != 0);

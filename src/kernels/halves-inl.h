@@ -1,9 +1,9 @@
 // f16 and bf16 in the lanes of float vectors, for the instruction set that is being compiled.
-#if defined(TRIREME_KERNELS_HALVES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TRIREME_KERNELS_HALVES_INL_H_
-#undef TRIREME_KERNELS_HALVES_INL_H_
+#if defined(TRIREME_KERNELS_HALVES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TRIREME_KERNELS_HALVES_INL_H
+#undef TRIREME_KERNELS_HALVES_INL_H
 #else
-#define TRIREME_KERNELS_HALVES_INL_H_
+#define TRIREME_KERNELS_HALVES_INL_H
 #endif
 
 #include <cstdint>

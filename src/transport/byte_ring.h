@@ -49,6 +49,7 @@ struct ByteRing {
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
 
   alignas(kLine) std::atomic<std::uint64_t> freed;  ///< up to here the reader has let go
+  std::atomic<std::uint32_t> wanted;                ///< the writer waits for room, and is to be woken when there is some
   alignas(kLine) std::byte bytes[kBytes];
 
   RecordHeader& header(std::uint64_t position) {
@@ -93,7 +94,9 @@ class RingWriter {
  private:
   bool has_room(std::size_t bytes) {
     if (position_ + bytes - freed_ <= ByteRing::kBytes) return true;
-    freed_ = ring_->freed.load(std::memory_order_acquire);
+    // Says so before it looks once more, as the reader frees room before it looks whether any is wanted.
+    ring_->wanted.store(1);
+    freed_ = ring_->freed.load();
     return position_ + bytes - freed_ <= ByteRing::kBytes;
   }
 
@@ -127,10 +130,12 @@ class RingReader {
   /// Past the record that peek() gave.
   void pass(std::size_t payload_bytes) { position_ += kLine + round_to_line(payload_bytes); }
 
-  /// Everything before `position` has been read.
-  void let_go_until(std::uint64_t position) {
+  /// Everything before `position` has been read. True if the writer has to be woken.
+  bool let_go_until(std::uint64_t position) {
+    if (position == freed_) return false;
     freed_ = position;
-    ring_->freed.store(position, std::memory_order_release);
+    ring_->freed.store(position);
+    return ring_->wanted.load() != 0 && ring_->wanted.exchange(0) != 0;
   }
 
   /// What is read but not let go takes up much of the ring.

@@ -297,9 +297,9 @@ void Host::let_go(Peer& peer) {
   if (peer.held_begin == peer.held.size()) {
     peer.held.clear();
     peer.held_begin = 0;
-    peer.reader.let_go_until(peer.reader.position());
+    if (peer.reader.let_go_until(peer.reader.position())) peer.bell->ring(peer.event);
   } else {
-    peer.reader.let_go_until(peer.held[peer.held_begin]->begin);
+    if (peer.reader.let_go_until(peer.held[peer.held_begin]->begin)) peer.bell->ring(peer.event);
     constexpr std::size_t kMany = 1024;
     if (peer.held_begin >= kMany) {
       peer.held.erase(peer.held.begin(), peer.held.begin() + static_cast<std::ptrdiff_t>(peer.held_begin));

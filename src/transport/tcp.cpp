@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
-#include <chrono>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
@@ -27,28 +25,12 @@ constexpr std::size_t kFew = 2;
 constexpr unsigned kIdlePasses = 8;
 constexpr unsigned kBusyPasses = 64;
 
-constexpr std::chrono::seconds kFarewell{2};
-
-constexpr const char* kLeftEarly = "said goodbye before all that was sent to it had arrived";
-
 wire::Hello hello_of_any(int rank, int ranks, std::uint64_t job, int connections) {
   return {.job = job,
           .to = static_cast<std::uint32_t>(rank),
           .ranks = static_cast<std::uint32_t>(ranks),
           .connections = static_cast<std::uint32_t>(connections)};
 }
-
-// While it lives, the flag is up.
-class Raised {
- public:
-  explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Raised() { flag_ = false; }
-  Raised(const Raised&) = delete;
-  Raised& operator=(const Raised&) = delete;
-
- private:
-  bool& flag_;
-};
 
 }  // namespace
 
@@ -104,7 +86,7 @@ void Tcp::Impl::post(Outgoing& outgoing) {
   if (peer.standing != Standing::well) return;
   Connection& connection = connections_to(outgoing.peer)[outgoing.envelope.segment % per_pair_];
   if (peer.left) {
-    fail(outgoing.peer, kLeftEarly);
+    fail(outgoing.peer, kTcpLeftEarly);
   } else {
     if (connection.state == State::none) dial(connection);
     connection.sender.post(outgoing);
@@ -131,7 +113,11 @@ bool Tcp::Impl::progress() {
   bool moved = false;
   const bool few = !up_.empty() && up_.size() <= kFew;
   if (few) {
-    for (std::size_t i = 0; i < up_.size(); ++i) moved |= hear(*up_[i]);
+    std::array<Connection*, kFew> now{};  // one that ends leaves up_
+    std::ranges::copy(up_, now.begin());
+    for (Connection* connection : now) {
+      if (connection != nullptr && connection->state == State::up) moved |= hear(*connection);
+    }
   }
   ++passes_;
   const bool expectant = dialling_ > 0 || lacking_room_ > 0 || door_->has_guests();
@@ -183,139 +169,7 @@ bool Tcp::Impl::hear(Connection& connection) {
   return true;
 }
 
-// The peer said goodbye on this connection.
-void Tcp::Impl::leave(Connection& connection) {
-  Peer& peer = peers_[connection.peer];
-  peer.left = true;
-  if (connection.sender.busy()) fail(connection.peer, kLeftEarly);
-  if (peer.standing != Standing::well) return;
-  const auto is_up = [](const Connection& other) { return other.state == State::up; };
-  if (std::ranges::none_of(connections_to(connection.peer), is_up)) closed(connection.peer);
-}
-
-void Tcp::Impl::fail(int peer, std::string why) {
-  if (peers_[peer].standing != Standing::well) return;
-  peers_[peer].standing = Standing::failing;
-  peers_[peer].why = std::move(why);
-  failing_.push_back(peer);
-}
-
-// What came before the end still counts, and may be the reason: a goodbye.
-void Tcp::Impl::lose(int peer) {
-  for (Connection& connection : connections_to(peer)) {
-    while (connection.state == State::up && hear(connection)) {
-    }
-    end(connection);
-    connection.sender.clear();
-  }
-  peers_[peer].standing = Standing::lost;
-  lost(peer, peers_[peer].left ? kLeftEarly : peers_[peer].why);
-}
-
-void Tcp::Impl::settle() {
-  if (telling_ || settling_) return;
-  const Raised settling(settling_);
-  tell_sent();
-  while (!failing_.empty()) {
-    const int peer = failing_.back();
-    failing_.pop_back();
-    lose(peer);
-    tell_sent();
-  }
-}
-
-void Tcp::Impl::tell_sent() {
-  while (!sent_.empty()) sent(sent_.pop(), false);
-}
-
-std::size_t Tcp::Impl::place(int peer, const Envelope& envelope, std::size_t bytes, std::span<Piece> pieces) {
-  if (closing_) return 0;
-  const Raised telling(telling_);
-  return inbox_.place(peer, envelope, bytes, pieces);
-}
-
-void Tcp::Impl::arrived(int peer, const Envelope& envelope, const Incoming& incoming) {
-  if (closing_) {
-    Incoming(incoming).release();
-    return;
-  }
-  {
-    const Raised telling(telling_);
-    inbox_.arrived(peer, envelope, incoming);
-  }
-  tell_sent();
-}
-
-void Tcp::Impl::sent(Outgoing& outgoing, bool answered) {
-  if (closing_) return;
-  const Raised telling(telling_);
-  inbox_.sent(outgoing, answered);
-}
-
-void Tcp::Impl::lost(int peer, const std::string& why) {
-  if (closing_) return;
-  const Raised telling(telling_);
-  inbox_.lost(peer, why);
-}
-
-void Tcp::Impl::closed(int peer) {
-  if (closing_) return;
-  const Raised telling(telling_);
-  inbox_.closed(peer);
-}
-
-void Tcp::Impl::release(Incoming& incoming) {
-  buffers_.give_back(reinterpret_cast<TcpBuffers::Buffer*>(static_cast<std::uintptr_t>(incoming.token)));
-}
-
-void Tcp::Impl::close() {
-  if (closed_) return;
-  closing_ = true;
-  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
-  say_goodbyes();
-  while (pending() && std::chrono::steady_clock::now() < deadline) {
-    pollfd wait{.fd = descriptor(), .events = POLLIN, .revents = 0};
-    if (!progress()) ::poll(&wait, 1, 10);
-    say_goodbyes();
-  }
-  for (Connection& connection : connections_) {
-    if (connection.state == State::up) {
-      // Bytes that nobody reads would make the kernel reset the connection, and the goodbye might be lost.
-      ::shutdown(connection.socket.get(), SHUT_WR);
-      while (::recv(connection.socket.get(), nullptr, wire::kMostBytes, MSG_TRUNC | MSG_DONTWAIT) > 0) {
-      }
-    }
-    end(connection);
-    connection.sender.clear();
-  }
-  strangers_ = door_->strangers();
-  door_.reset();
-  closed_ = true;
-}
-
-// To peers that have been sent all, on all connections: behind a goodbye nothing comes on any of them.
-void Tcp::Impl::say_goodbyes() {
-  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    const auto is_busy = [](const Connection& connection) {
-      return connection.state == State::dialled || (connection.sender.pending() && !connection.farewell);
-    };
-    if (std::ranges::any_of(connections_to(peer), is_busy)) continue;
-    for (Connection& connection : connections_to(peer)) {
-      if (connection.state != State::up || std::exchange(connection.farewell, true)) continue;
-      connection.sender.put_first(wire::Header{.kind = wire::Kind::goodbye});
-      flush(connection);
-    }
-  }
-  settle();
-}
-
-bool Tcp::Impl::pending() const {
-  for (const Connection& connection : connections_) {
-    if (connection.state == State::dialled) return true;
-    if (connection.state == State::up && connection.sender.pending()) return true;
-  }
-  return false;
-}
+void Tcp::Impl::release(Incoming& incoming) { buffers_.give_back(std::bit_cast<TcpBuffers::Buffer*>(incoming.token)); }
 
 Tcp::Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections)
     : impl_(std::make_unique<Impl>(*this, rank, ranks, inbox, bind_address, job, connections)) {}
@@ -323,7 +177,7 @@ Tcp::Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std
 Tcp::~Tcp() = default;
 
 std::string Tcp::address() const { return impl_->address(); }
-void Tcp::meet(std::vector<std::string> addresses) { impl_->meet(addresses); }
+void Tcp::meet(const std::vector<std::string>& addresses) { impl_->meet(addresses); }
 void Tcp::watch(int fd) { impl_->watch(fd); }
 TcpCounts Tcp::counts() const { return impl_->counts(); }
 void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }

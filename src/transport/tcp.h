@@ -40,7 +40,7 @@ class Tcp final : public Transport {
   std::string address() const;
 
   /// Says where all ranks are; the own entry is not read, and an empty one is a rank that TCP does not reach.
-  void meet(std::vector<std::string> addresses);
+  void meet(const std::vector<std::string>& addresses);
 
   /// Makes descriptor() readable when `fd`, an eventfd of somebody else's, is; progress() then empties it.
   void watch(int fd);

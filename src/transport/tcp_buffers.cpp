@@ -31,7 +31,7 @@ TcpBuffers::~TcpBuffers() {
 }
 
 TcpBuffers::Buffer* TcpBuffers::take(std::size_t bytes) {
-  const int power = std::max<int>(kSmallest, std::bit_width(bytes - 1));
+  const int power = std::max(kSmallest, static_cast<int>(std::bit_width(bytes - 1)));
   if (Buffer* buffer = idle_[power]; buffer != nullptr) {
     idle_[power] = buffer->next;
     idle_bytes_ -= std::size_t{1} << power;

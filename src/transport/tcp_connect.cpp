@@ -3,12 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <poll.h>
 #include <sys/socket.h>
 #include <utility>
 
 namespace trireme::transport {
+
+namespace {
+
+constexpr std::chrono::seconds kFarewell{2};
+
+}  // namespace
 
 wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
   return {.connection = static_cast<std::uint32_t>(connection.number),
@@ -114,6 +123,55 @@ void Tcp::Impl::end(Connection& connection) {
   connection.socket.reset();
   connection.crossed.reset();
   connection.receiver.reset();
+}
+
+void Tcp::Impl::close() {
+  if (closed_) return;
+  closing_ = true;
+  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
+  say_goodbyes();
+  while (pending() && std::chrono::steady_clock::now() < deadline) {
+    pollfd wait{.fd = descriptor(), .events = POLLIN, .revents = 0};
+    if (!progress()) ::poll(&wait, 1, 10);
+    say_goodbyes();
+  }
+  for (Connection& connection : connections_) {
+    if (connection.state == State::up) {
+      // Bytes that nobody reads would make the kernel reset the connection, and the goodbye might be lost.
+      ::shutdown(connection.socket.get(), SHUT_WR);
+      while (::recv(connection.socket.get(), nullptr, wire::kMostBytes, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+      }
+    }
+    end(connection);
+    connection.sender.clear();
+  }
+  strangers_ = door_->strangers();
+  door_.reset();
+  closed_ = true;
+}
+
+// To peers that have been sent all, on all connections: behind a goodbye nothing comes on any of them.
+void Tcp::Impl::say_goodbyes() {
+  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+    const auto is_busy = [](const Connection& connection) {
+      return connection.state == State::dialled || (connection.sender.pending() && !connection.farewell);
+    };
+    if (std::ranges::any_of(connections_to(peer), is_busy)) continue;
+    for (Connection& connection : connections_to(peer)) {
+      if (connection.state != State::up || std::exchange(connection.farewell, true)) continue;
+      connection.sender.put_first(wire::Header{.kind = wire::Kind::goodbye});
+      flush(connection);
+    }
+  }
+  settle();
+}
+
+bool Tcp::Impl::pending() const {
+  for (const Connection& connection : connections_) {
+    if (connection.state == State::dialled) return true;
+    if (connection.state == State::up && connection.sender.pending()) return true;
+  }
+  return false;
 }
 
 }  // namespace trireme::transport

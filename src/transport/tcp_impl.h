@@ -26,6 +26,8 @@
 
 namespace trireme::transport {
 
+inline constexpr const char* kTcpLeftEarly = "said goodbye before all that was sent to it had arrived";
+
 class Tcp::Impl final : Inbox {
  public:
   Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job,
@@ -78,7 +80,7 @@ class Tcp::Impl final : Inbox {
     std::string why;
   };
 
-  // Getting connected: tcp_connect.cpp.
+  // Coming up and going down: tcp_connect.cpp.
   void dial(Connection& connection);
   bool say_hello(Connection& connection);
   void hear_answer(Connection& connection);
@@ -87,24 +89,26 @@ class Tcp::Impl final : Inbox {
   void open(Connection& connection);
   void could_not_connect(Connection& connection, const std::string& why);
   void end(Connection& connection);
+  void say_goodbyes();
+  bool pending() const;
   wire::Hello hello_to(const Connection& connection) const;
   std::string whereabouts(int peer) const;
 
-  // Moving messages, and telling of it: tcp.cpp.
+  // Moving messages: tcp.cpp.
   bool look();
   void look_at(Connection& connection, std::uint32_t events);
   bool hear(Connection& connection);
-  void leave(Connection& connection);
   void flush(Connection& connection);
   void want_room(Connection& connection, bool want);
-  void fail(int peer, std::string why);
-  void lose(int peer);
-  void settle();
-  void tell_sent();
-  void say_goodbyes();
-  bool pending() const;
   std::span<Connection> connections_to(int peer);
   std::uint64_t tag(const Connection& connection) const;
+
+  // Telling of it: tcp_tell.cpp.
+  void fail(int peer, std::string why);
+  void lose(int peer);
+  void leave(Connection& connection);
+  void settle();
+  void tell_sent();
 
   // What receivers call: the inbox, with care.
   std::size_t place(int peer, const Envelope& envelope, std::size_t bytes, std::span<Piece> pieces) override;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <sys/socket.h>
@@ -56,7 +57,7 @@ ssize_t TcpReceiver::read(int fd, std::size_t& asked) {
     ahead_end_ -= std::exchange(ahead_begin_, 0);
   }
   std::byte* const ahead = ahead_.get() + ahead_end_;
-  const std::size_t room = kAhead - ahead_end_;
+  const std::size_t room = (header_.bytes < kLarge ? kAhead : sizeof header_) - ahead_end_;
   asked = missing_ + room;
   if (missing_ == 0) return ::recv(fd, ahead, room, MSG_DONTWAIT);
 
@@ -143,7 +144,7 @@ void TcpReceiver::end_message(Inbox& inbox) {
   if (buffer != nullptr) {
     incoming.data = TcpBuffers::data(buffer);
     incoming.transport = &owner_;
-    incoming.token = reinterpret_cast<std::uintptr_t>(buffer);
+    incoming.token = std::bit_cast<std::uint64_t>(buffer);
   }
   inbox.arrived(peer_, header_.envelope, incoming);
 }

@@ -41,6 +41,9 @@ class TcpReceiver {
  private:
   static constexpr std::size_t kAhead = std::size_t{16} << 10;
 
+  // Behind a message of this size another one is expected, and only its header is read ahead: its payload is not copied.
+  static constexpr std::size_t kLarge = std::size_t{8} << 10;
+
   // Where the rest of the present message goes.
   struct Places {
     std::array<Piece, 64> pieces;

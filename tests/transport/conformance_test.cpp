@@ -99,7 +99,7 @@ TEST_P(EveryTransport, HasManyMessagesInFlight) {
   Cluster cluster(kind(), 3);
   const std::size_t count = 1000;
   for (std::size_t i = 0; i < count; ++i) {
-    every_pair(cluster, [&](Party& from, int to) { from.send(to, i % 700, 1 + i % 3); });
+    every_pair(cluster, [&](Party& from, int to) { from.send(to, i % 700, i % 2 == 0 ? 1 : 3); });
   }
   ASSERT_TRUE(cluster.until([&] { return all_arrived(cluster, count); }));
   for (const auto& party : cluster) expect_in_order(*party);
@@ -150,15 +150,15 @@ TEST_P(EveryTransport, KeepsMessagesUntilTheyAreReleased) {
 
 TEST_P(EveryTransport, TakesMessagesFromWithinArrived) {
   Cluster cluster(kind(), 2);
-  const std::size_t rounds = 2000;
+  constexpr std::size_t kRounds = 2000;
   for (const auto& party : cluster) {
-    party->when_arrived = [&party, rounds](int peer, const Envelope& envelope) {
-      if (envelope.index + 1 < rounds) party->send(peer, envelope.index % 100);
+    party->when_arrived = [&party](int peer, const Envelope& envelope) {
+      if (envelope.index + 1 < kRounds) party->send(peer, envelope.index % 100);
     };
   }
   cluster[0].send(1, 10);
   cluster[1].send(0, 10);
-  ASSERT_TRUE(cluster.until([&] { return all_arrived(cluster, rounds); }));
+  ASSERT_TRUE(cluster.until([&] { return all_arrived(cluster, kRounds); }));
   for (const auto& party : cluster) expect_in_order(*party);
 }
 
@@ -244,7 +244,7 @@ TEST_P(EveryTransport, IsReadableWhereItSleeps) {
     }
   });
   for (int i = 0; i < 100; ++i) {
-    cluster[0].send(1, i * 100);
+    cluster[0].send(1, std::size_t{100} * i);
     std::this_thread::sleep_for(std::chrono::microseconds(i % 3 * 100));
   }
   receiver.join();

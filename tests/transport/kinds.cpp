@@ -27,6 +27,7 @@ Transports shm(std::span<transport::Inbox* const> inboxes) {
   std::vector<std::string> told(ranks);
   std::barrier together(ranks);
   std::vector<std::thread> threads;
+  threads.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       const transport::Exchange exchange = [&](const std::string& mine) {

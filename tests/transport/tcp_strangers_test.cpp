@@ -100,8 +100,8 @@ TEST(TcpStrangers, HoldUpNobodyWithHalfAHello) {
 
 TEST(TcpStrangers, MayBeMany) {
   TcpCluster cluster(3);
-  std::vector<std::unique_ptr<Stranger>> crowd;
-  for (int i = 0; i < 350; ++i) crowd.push_back(std::make_unique<Stranger>(cluster.tcp(1).address()));
+  std::vector<std::unique_ptr<Stranger>> crowd(350);
+  for (auto& stranger : crowd) stranger = std::make_unique<Stranger>(cluster.tcp(1).address());
   expect_all_is_well(cluster);
   EXPECT_GE(cluster.counts(1).strangers, 50);
 }
