@@ -96,8 +96,8 @@ TEST_P(Folds, AreTheReferences) {
         for (const std::size_t elements : kLengths) {
           std::vector<Guarded> to;
           for (std::size_t i = 0; i < count; ++i) to.emplace_back(dtype, elements, i);
-          std::vector<std::byte*> destinations;
-          for (Guarded& buffer : to) destinations.push_back(buffer.data());
+          std::vector<std::byte*> destinations(count);
+          for (std::size_t i = 0; i < count; ++i) destinations[i] = to[i].data();
           fold(op, dtype, destinations, from.sources(), elements);
           for (const Guarded& buffer : to) {
             ASSERT_TRUE(holds(dtype, buffer.data(), expected, elements));

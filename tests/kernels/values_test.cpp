@@ -74,8 +74,8 @@ template <typename T>
 T folded(Op op, std::vector<T> values, int divisor = 1) {
   T result{};
   auto* const to = reinterpret_cast<std::byte*>(&result);
-  std::vector<const std::byte*> sources;
-  for (const T& value : values) sources.push_back(reinterpret_cast<const std::byte*>(&value));
+  std::vector<const std::byte*> sources(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) sources[i] = reinterpret_cast<const std::byte*>(&values[i]);
   fold(op, kDtypeOf<T>, {&to, 1}, sources, 1, divisor);
   return result;
 }
