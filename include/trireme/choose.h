@@ -43,6 +43,7 @@ struct Situation {
   Setting setting;  ///< ranks, root, servers; segments are chosen
   std::uint64_t bytes = 0;
   double reduce_rate = 8e9;
+  std::uint64_t segment_bytes = 0;  ///< as in SimulateOptions
   bool with_servers = false;  ///< there are ranks to spare for algorithms that need servers
 };
 

@@ -34,9 +34,12 @@ struct Simulated {
 };
 
 struct SimulateOptions {
-  std::uint64_t bytes = 0;                      ///< of the buffer
-  double reduce_rate = 8e9;                     ///< bytes that a rank adds in a second
-  int window = 32;                              ///< how far a rank looks past its oldest unfinished step
+  std::uint64_t bytes = 0;   ///< of the buffer
+  double reduce_rate = 8e9;  ///< bytes that a rank adds in a second
+  std::uint64_t segment_bytes =
+      0;            ///< messages are cut into parts of at most this, each of which goes on by itself, as
+                    ///< the communicator does; 0: they stay whole
+  int window = 32;  ///< how far a rank looks past its oldest unfinished step
   std::vector<Delivery>* deliveries = nullptr;  ///< if given, filled with every message
   std::function<void(double)> progress = {};    ///< called now and then with the part that is done
 };

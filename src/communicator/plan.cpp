@@ -204,12 +204,14 @@ Plan make_plan(const PlanRequest& request) {
                    buffers);
   };
   Plan plan;
+  int most_blocks = 1;
   if (ranks <= kMostRanksAnalysed) {
     std::vector<Plan> plans;
     plans.reserve(ranks);
     for (int rank = 0; rank < ranks; ++rank) plans.push_back(plan_of(rank, Buffers::one));
     lend(plans, request.hosts);
     find_complete_sums(plans);
+    for (const Plan& other : plans) most_blocks = std::max(most_blocks, other.most_blocks);
     plan = std::move(plans[request.rank]);
     if (request.buffers == Buffers::two) {
       Plan two = plan_of(request.rank, Buffers::two);
@@ -219,6 +221,11 @@ Plan make_plan(const PlanRequest& request) {
   } else {
     plan = plan_of(request.rank, request.buffers);
     plan.divides_at_end = true;
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const Step& step : request.algorithm->program(rank, request.setting).steps) {
+        most_blocks = std::max(most_blocks, step.run.count);
+      }
+    }
     for (Node& node : plan.nodes) {
       // Nothing waits for it, so nothing can wait for itself.
       const bool safe = node.kind == NodeKind::send && node.nexts == 0;
@@ -235,6 +242,7 @@ Plan make_plan(const PlanRequest& request) {
     node.piecemeal = node.kind == NodeKind::fold && remote && !replies;
   }
   plan.algorithm = request.algorithm;
+  plan.most_blocks = most_blocks;
   return plan;
 }
 

@@ -68,7 +68,7 @@ struct Plan {
   std::vector<std::vector<Address>> arrivals;  ///< by peer, then by the message's index
   std::vector<int> copied;                     ///< blocks that are copied from the input before anything else
   std::vector<bool> written;                   ///< by block: something is received or folded into it, or it is copied
-  int most_blocks = 1;                         ///< in one message
+  int most_blocks = 1;                         ///< in one message of any rank
   bool divides_at_end = false;                 ///< an average is left as the sum, to be divided when all is done
   int sends = 0;
   int send_blocks = 0;  ///< blocks of all sends together

@@ -115,7 +115,10 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
                                  format_bytes(static_cast<double>(bytes)), ranks(), pick.algorithm->name, pick.why));
     }
   }
-  const Buffers buffers = request.input == request.output ? Buffers::one : Buffers::two;
+  // A single share of the result has no room for the others: the input stays apart, even where that share lies in it.
+  const bool own_share =
+      request.call.collective == Collective::reduce_scatter || request.call.collective == Collective::scatter;
+  const Buffers buffers = request.input == request.output && !own_share ? Buffers::one : Buffers::two;
   Ready& ready = plan_for(pick, request.root, buffers);
   std::shared_ptr<Handle::State> operation = take_idle(ready);
   request.call.algorithm = static_cast<std::uint8_t>(pick.algorithm - algorithms().data());
@@ -124,12 +127,13 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   operation->group = this;
   operation->plan = &ready.plan;
   operation->context = context;
-  operation->sequence = next_sequence_++;
   operation->from = -1;
   operation->divisor = request.call.reduces && request.call.op == Op::average ? ranks() : 1;
   operation->deadline = deadline(request.options);
   place_blocks(*operation, request);
   choose_segments(*operation, request);
+  // Last, since a call that throws does not count.
+  operation->sequence = next_sequence_++;
   return operation;
 }
 

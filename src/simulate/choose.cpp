@@ -58,9 +58,11 @@ Topology without_latency(Topology topology) {
   return topology;
 }
 
-Seconds time_of(const Candidate& candidate, const Topology& topology, std::uint64_t bytes, double reduce_rate) {
+Seconds time_of(const Candidate& candidate, const Topology& topology, std::uint64_t bytes, const Situation& situation) {
   const auto network = make_network(topology, total_ranks(*candidate.algorithm, candidate.setting));
-  return simulate(*candidate.algorithm, candidate.setting, *network, {.bytes = bytes, .reduce_rate = reduce_rate}).time;
+  const SimulateOptions options{
+      .bytes = bytes, .reduce_rate = situation.reduce_rate, .segment_bytes = situation.segment_bytes};
+  return simulate(*candidate.algorithm, candidate.setting, *network, options).time;
 }
 
 // Why the second is slower, as far as rounds and bytes tell.
@@ -77,8 +79,8 @@ std::string reason_for(const Choice& choice, const Situation& situation) {
   const Candidate& best = choice.best();
   if (best.cost.steps == 0) return "One rank has nothing to exchange.";
   const double rounds = best.algorithm->rounds.value(best.setting);
-  const Seconds latency = time_of(best, *situation.topology, 0, situation.reduce_rate);
-  const Seconds moving = time_of(best, without_latency(*situation.topology), situation.bytes, situation.reduce_rate);
+  const Seconds latency = time_of(best, *situation.topology, 0, situation);
+  const Seconds moving = time_of(best, without_latency(*situation.topology), situation.bytes, situation);
   std::string reason =
       fmt::format("The latency of its {} round{} alone takes {}, moving and adding {} a rank alone {}.", rounds,
                   rounds == 1 ? "" : "s", format_time(latency),
@@ -104,7 +106,8 @@ std::string reason_for(const Choice& choice, const Situation& situation) {
 Candidate best_segments(const Algorithm& algorithm, const Situation& situation) {
   const auto network = make_network(*situation.topology, total_ranks(algorithm, situation.setting));
   Setting setting = suited(algorithm, situation.setting, *network);
-  const SimulateOptions options{.bytes = situation.bytes, .reduce_rate = situation.reduce_rate};
+  const SimulateOptions options{
+      .bytes = situation.bytes, .reduce_rate = situation.reduce_rate, .segment_bytes = situation.segment_bytes};
   std::vector<Candidate> tried;
   int worse = 0;  // segment counts in a row that were no better than the best
   Seconds best{0};

@@ -14,6 +14,9 @@ namespace {
 // About five minutes of work; one more rank count up, a direct algorithm would take all memory or all day.
 constexpr std::uint64_t kMostSteps = 2'000'000'000;
 
+// The furthest that run() can look ahead.
+constexpr int kMostWindow = Engine<64>::kWindow;
+
 void check_size(std::uint64_t steps) {
   if (steps > kMostSteps) {
     throw UsageError(fmt::format("about {} steps are beyond reason for a simulation: at most {}", steps, kMostSteps));
@@ -49,6 +52,33 @@ Simulated run(const ProgramOf& program_of, int ranks, const Network& network, co
                                engine.first_unfinished()));
 }
 
+// How many parts the communicator would cut every block into.
+int segments_of(const ProgramOf& program_of, int ranks, const SimulateOptions& options) {
+  if (options.segment_bytes == 0) return 1;
+  int most_blocks = 1;
+  int blocks = 1;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Program program = program_of(rank);
+    blocks = program.blocks;
+    for (const Step& step : program.steps) most_blocks = std::max(most_blocks, step.run.count);
+  }
+  const auto parts = static_cast<std::uint64_t>(blocks);
+  const std::uint64_t message = (options.bytes + parts - 1) / parts * static_cast<std::uint64_t>(most_blocks);
+  return static_cast<int>(std::max<std::uint64_t>(1, (message + options.segment_bytes - 1) / options.segment_bytes));
+}
+
+// The program on each segment by itself. Which blocks a segment has does not matter for the time.
+Program cut(const Program& program, int segments) {
+  Program result{.blocks = program.blocks * segments};
+  result.steps.reserve(program.steps.size() * static_cast<std::size_t>(segments));
+  for (const Step& step : program.steps) {
+    for (int segment = 0; segment < segments; ++segment) {
+      result.steps.push_back({step.action, step.peer, Run(segment * program.blocks + step.run.first, step.run.count)});
+    }
+  }
+  return result;
+}
+
 // A barrier's messages have no content.
 SimulateOptions with_bytes_of(Collective collective, SimulateOptions options) {
   if (collective == Collective::barrier) options.bytes = 0;
@@ -66,7 +96,11 @@ Simulated simulate(const ProgramOf& program_of, int ranks, const Network& networ
   if (network.ranks() < ranks) {
     throw UsageError(fmt::format("the network has {} ranks, and the programs need {}", network.ranks(), ranks));
   }
-  return run<1, 2, 4, 16, 64>(program_of, ranks, network, options);
+  const int segments = segments_of(program_of, ranks, options);
+  if (segments == 1) return run<1, 2, 4, 16, 64>(program_of, ranks, network, options);
+  SimulateOptions wider = options;
+  wider.window = std::min(options.window * segments, kMostWindow);
+  return run<1, 2, 4, 16, 64>([&](int rank) { return cut(program_of(rank), segments); }, ranks, network, wider);
 }
 
 Simulated simulate(const Schedule& schedule, const Network& network, const SimulateOptions& options) {
