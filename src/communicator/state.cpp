@@ -11,10 +11,6 @@
 namespace trireme {
 namespace {
 
-/// The most bytes of one message: large enough that what a message costs does not matter, small enough that several are
-/// in the cache.
-constexpr std::size_t kSegmentBytes = std::size_t{256} << 10;
-
 constexpr std::uint32_t kMessages = 0x80000000U;  ///< in a context: what is sent from one rank to one other
 
 /// Elements of one of so many nearly equal parts, of which the first ones have one more.
