@@ -113,6 +113,9 @@ class Communicator {
   int rank() const;
   int ranks() const;
 
+  /// Whether that rank is on this host, so that the two see each other's windows.
+  bool shares_memory(int peer) const;
+
   /// Every rank ends with the reduction of all ranks' elements.
   void allreduce(Buffer data, Op op = Op::sum, const CallOptions& options = {});
   void allreduce(ConstBuffer in, Buffer out, Op op = Op::sum, const CallOptions& options = {});

@@ -277,6 +277,11 @@ Communicator::Communicator(std::shared_ptr<State> state) : state_(std::move(stat
 int Communicator::rank() const { return state_->rank; }
 int Communicator::ranks() const { return state_->ranks(); }
 
+bool Communicator::shares_memory(int peer) const {
+  check_rank("rank", peer, ranks());
+  return state_->hosts[peer] == state_->hosts[rank()];
+}
+
 void Communicator::allreduce(Buffer data, Op op, const CallOptions& options) { allreduce(data, data, op, options); }
 
 void Communicator::allreduce(ConstBuffer in, Buffer out, Op op, const CallOptions& options) {

@@ -47,7 +47,7 @@ struct EngineParts {
   int rank = 0;
   int ranks = 1;
   std::vector<std::string> names = {};  ///< by rank, for messages: "rank 2 (host, pid 17)"
-  bool crowded = false;            ///< more ranks on this host than cores for them
+  bool crowded = false;                 ///< more ranks on this host than cores for them
 };
 
 class Engine final : public transport::Inbox {

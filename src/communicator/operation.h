@@ -21,6 +21,10 @@ namespace trireme {
 
 using Clock = std::chrono::steady_clock;
 
+/// The most bytes of one message: large enough that what a message costs does not matter, small enough that several are
+/// in the cache.
+inline constexpr std::size_t kSegmentBytes = std::size_t{256} << 10;
+
 struct Operation;
 struct Group;
 

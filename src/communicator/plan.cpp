@@ -41,7 +41,7 @@ class Compiler {
   Plan& plan() { return plan_; }
   const std::vector<bool>& written() const { return written_; }
 
-  /// Blocks whose run has blocks in the input and others that are not, which no node can read at once.
+  /// Blocks of the input whose run has others that are not there, which no node can read at once.
   const std::vector<bool>& mixed() const { return mixed_; }
 
  private:
@@ -68,7 +68,9 @@ class Compiler {
     if (buffers_ == Buffers::one) return false;
     const auto begin = written_.begin() + run.first;
     const auto count = std::count(begin, begin + run.count, true);
-    if (count != 0 && count != run.count) std::fill_n(mixed_.begin() + run.first, run.count, true);
+    for (int block = run.first; count != 0 && block < run.end(); ++block) {
+      if (!written_[block]) mixed_[block] = true;
+    }
     return count == 0;
   }
 

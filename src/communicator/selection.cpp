@@ -1,5 +1,6 @@
 #include "communicator/selection.h"
 
+#include "communicator/operation.h"
 #include "trireme/choose.h"
 
 #include <fmt/format.h>
@@ -107,19 +108,25 @@ Pick Selector::on_one_host(Collective collective, std::size_t bytes) const {
   }
 }
 
-Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
+Topology Selector::topology() const {
   Topology topology;
-  topology.link = tuning_.between;
-  if (ranks_per_host_ > 1) {
+  topology.link = one_host_ ? tuning_.inside : tuning_.between;
+  if (ranks_per_host_ > 1 && !one_host_) {
     topology.kind = "two_level";
     topology.inside = tuning_.inside;
     topology.ranks_per_host = ranks_per_host_;
   }
-  Situation situation{.topology = &topology,
-                      .collective = collective,
-                      .setting = {.ranks = ranks_},
-                      .bytes = bytes,
-                      .reduce_rate = tuning_.reduce_rate};
+  return topology;
+}
+
+Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
+  const Topology network = topology();
+  const Situation situation{.topology = &network,
+                            .collective = collective,
+                            .setting = {.ranks = ranks_},
+                            .bytes = bytes,
+                            .reduce_rate = tuning_.reduce_rate,
+                            .segment_bytes = kSegmentBytes};
   const Choice choice = choose(situation);
   const Candidate& best = choice.best();
   std::string why =

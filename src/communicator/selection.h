@@ -33,6 +33,11 @@ class Selector {
   /// Only algorithms that send each share straight to where it belongs: others can't have shares of different sizes.
   const Pick& pick_direct(Collective collective);
 
+  /// The network between the ranks, for the simulator.
+  Topology topology() const;
+
+  const Tuning& tuning() const { return tuning_; }
+
  private:
   Pick by_name(Collective collective, std::string_view name, std::string why) const;
   Pick fastest(Collective collective, std::size_t bytes) const;

@@ -181,9 +181,8 @@ bool Engine::needs(const Operation& operation, int peer) const {
   const auto active = std::count_if(operation.slots.begin(), operation.slots.begin() + operation.slots_used,
                                     [](const Slot& slot) { return slot.segment >= 0; });
   if (active < operation.segments_left) {
-    const bool sends = std::any_of(plan.nodes.begin(), plan.nodes.end(), [&](const Node& node) {
-      return node.kind == NodeKind::send && node.peer == rank;
-    });
+    const bool sends = std::any_of(plan.nodes.begin(), plan.nodes.end(),
+                                   [&](const Node& node) { return node.kind == NodeKind::send && node.peer == rank; });
     return sends || !plan.arrivals[rank].empty();
   }
   for (int i = 0; i < operation.slots_used; ++i) {

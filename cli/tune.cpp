@@ -1,0 +1,270 @@
+// trireme tune: measures the network between the ranks it is started as, writes what selection needs to know, and shows
+// how far the simulator is from the truth.
+#include "cli/commands.h"
+#include "cli/files.h"
+#include "communicator/operation.h"
+#include "communicator/selection.h"
+#include "communicator/tuning.h"
+#include "kernels/kernels.h"
+#include "trireme/algorithms.h"
+#include "trireme/communicator.h"
+#include "trireme/simulate.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+namespace trireme::cli {
+namespace {
+
+struct Options {
+  std::string output;
+  std::string bytes = "1MiB,4MiB,16MiB";
+  bool check = true;
+  bool json = false;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// The median over repeats of the slowest rank's time; the same on every rank.
+double measure(Communicator& world, int repeats, const std::function<void()>& work) {
+  std::vector<double> times;
+  work();
+  for (int i = 0; i < repeats; ++i) {
+    world.barrier();
+    times.push_back(seconds_of(work));
+  }
+  world.allreduce(times, Op::max);
+  return median(std::move(times));
+}
+
+/// One message from every rank to the next, all at once, `rounds` times one after the other.
+void shift(Communicator& ring, std::vector<std::byte>& out, std::vector<std::byte>& in, int rounds) {
+  const int next = (ring.rank() + 1) % ring.ranks();
+  const int previous = (ring.rank() + ring.ranks() - 1) % ring.ranks();
+  for (int round = 0; round < rounds; ++round) {
+    Handle receiving = ring.receive_async(Buffer(in.data(), in.size(), Dtype::u8), previous);
+    ring.send(ConstBuffer(out.data(), out.size(), Dtype::u8), next);
+    receiving.wait();
+  }
+}
+
+/// Alpha and bandwidth of messages round a ring of ranks. The bandwidth is what more bytes cost more, so that what every
+/// message costs once, and what a link lets through at first, does not count.
+Link measure_link(Communicator& ring) {
+  constexpr int kRepeats = 9;
+  const auto time_of = [&](std::size_t bytes, int rounds) {
+    std::vector<std::byte> out(bytes);
+    std::vector<std::byte> in(bytes);
+    return measure(ring, kRepeats, [&] { shift(ring, out, in, rounds); }) / rounds;
+  };
+  constexpr int kRounds = 32;
+  constexpr std::size_t kSmall = 64;
+  constexpr std::size_t kLarge = std::size_t{2} << 20;
+  const double alpha = time_of(kSmall, kRounds);
+  const double once = time_of(kLarge, 1);
+  const double thrice = time_of(3 * kLarge, 1);
+  const double per_byte = std::max(1e-13, (thrice - once) / (2 * static_cast<double>(kLarge)));
+  return {.alpha = Seconds(alpha), .bandwidth = 1 / per_byte};
+}
+
+double measure_reduce_rate(Communicator& world) {
+  constexpr std::size_t kElements = kSegmentBytes / sizeof(float);
+  constexpr int kTimes = 64;
+  std::vector<float> own(kElements);
+  std::vector<float> other(kElements);
+  auto* const to = reinterpret_cast<std::byte*>(own.data());
+  const std::byte* const sources[] = {to, reinterpret_cast<const std::byte*>(other.data())};
+  const double time = measure(world, 9, [&] {
+    for (int i = 0; i < kTimes; ++i) kernels::fold(Op::sum, Dtype::f32, {&to, 1}, sources, kElements);
+  });
+  return static_cast<double>(kElements * sizeof(float)) * kTimes / time;
+}
+
+/// By rank: the first rank that shares memory with it.
+std::vector<int> hosts_of(Communicator& world) {
+  int first = 0;
+  while (!world.shares_memory(first)) ++first;
+  std::vector<int> hosts(world.ranks());
+  world.allgather(std::span(&first, 1), hosts);
+  return hosts;
+}
+
+Tuning measure_tuning(Communicator& world, const std::vector<int>& hosts) {
+  Tuning tuning = Tuning::load();
+  const int rank = world.rank();
+  Communicator inside = world.split(hosts[rank], rank);
+  const bool leads = hosts[rank] == rank;
+  Communicator leaders = world.split(leads ? 1 : 0, rank);
+  const auto agree = [&](Link link, bool mine) {
+    std::vector<double> values = {mine ? link.alpha.count() : 0, mine ? link.bandwidth : 0};
+    world.allreduce(values, Op::max);
+    return Link{.alpha = Seconds(values[0]), .bandwidth = values[1]};
+  };
+  if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
+    Link link;
+    if (leads) link = measure_link(leaders);
+    world.barrier();
+    tuning.between = agree(link, leads);
+  }
+  int most_inside = inside.ranks();
+  world.allreduce(std::span(&most_inside, 1), Op::max);
+  if (most_inside > 1) {
+    Link link;
+    if (inside.ranks() > 1) link = measure_link(inside);
+    world.barrier();
+    tuning.inside = agree(link, inside.ranks() > 1);
+  }
+  std::vector<double> rate = {measure_reduce_rate(world)};
+  world.allreduce(rate, Op::min);
+  tuning.reduce_rate = rate[0];
+  return tuning;
+}
+
+struct Comparison {
+  const Algorithm* algorithm;
+  std::uint64_t bytes;
+  double measured;
+  double predicted;
+  double error() const { return predicted / measured - 1; }
+};
+
+std::vector<Comparison> compare(Communicator& world, const Selector& selector,
+                                const std::vector<std::uint64_t>& sizes) {
+  std::vector<Comparison> comparisons;
+  const Topology topology = selector.topology();
+  const auto network = make_network(topology, world.ranks());
+  for (const std::uint64_t bytes : sizes) {
+    std::vector<float> data(bytes / sizeof(float));
+    for (const Algorithm& algorithm : algorithms(Collective::allreduce)) {
+      if (algorithm.served || !algorithm.accepts(world.ranks())) continue;
+      const double measured = measure(world, 5, [&] { world.allreduce(data, Op::max, {.algorithm = algorithm.name}); });
+      const Setting setting = suited(algorithm, {.ranks = world.ranks()}, *network);
+      const Simulated predicted =
+          simulate(algorithm, setting, *network,
+                   {.bytes = bytes, .reduce_rate = selector.tuning().reduce_rate, .segment_bytes = kSegmentBytes});
+      comparisons.push_back({&algorithm, bytes, measured, predicted.time.count()});
+    }
+  }
+  return comparisons;
+}
+
+void print(const Tuning& tuning, const std::vector<Comparison>& comparisons) {
+  const auto line = [](const char* name, const Link& link) {
+    fmt::print("{:<14} alpha {:>10}, bandwidth {}/s\n", name, format_time(link.alpha), format_bytes(link.bandwidth));
+  };
+  line("between hosts", tuning.between);
+  line("inside a host", tuning.inside);
+  fmt::print("{:<14} {}/s\n", "adding", format_bytes(tuning.reduce_rate));
+  std::uint64_t bytes = 0;
+  for (const Comparison& one : comparisons) {
+    if (one.bytes != bytes) {
+      bytes = one.bytes;
+      fmt::print("\nallreduce of {:<12} {:>12} {:>12} {:>8}\n", format_bytes(static_cast<double>(bytes)), "measured",
+                 "predicted", "error");
+    }
+    fmt::print("  {:<24} {:>12} {:>12} {:>+7.1f}%\n", one.algorithm->name, format_time(Seconds(one.measured)),
+               format_time(Seconds(one.predicted)), 100 * one.error());
+  }
+}
+
+/// For each size: what selection would take, what was the fastest, and how much slower the former is.
+void print_winners(const std::vector<Comparison>& comparisons) {
+  for (std::size_t begin = 0; begin < comparisons.size();) {
+    std::size_t end = begin;
+    while (end < comparisons.size() && comparisons[end].bytes == comparisons[begin].bytes) ++end;
+    const auto first = comparisons.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last = comparisons.begin() + static_cast<std::ptrdiff_t>(end);
+    const auto fastest =
+        std::min_element(first, last, [](const auto& a, const auto& b) { return a.measured < b.measured; });
+    const auto predicted =
+        std::min_element(first, last, [](const auto& a, const auto& b) { return a.predicted < b.predicted; });
+    fmt::print("{}{}: predicted winner {}, {:.1f} % slower than the fastest, {}\n", begin == 0 ? "\n" : "",
+               format_bytes(static_cast<double>(first->bytes)), predicted->algorithm->name,
+               100 * (predicted->measured / fastest->measured - 1), fastest->algorithm->name);
+    begin = end;
+  }
+}
+
+void print_json(const Tuning& tuning, const std::vector<Comparison>& comparisons) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Comparison& one : comparisons) {
+    rows.push_back({{"algorithm", one.algorithm->name},
+                    {"bytes", one.bytes},
+                    {"measured_us", one.measured * 1e6},
+                    {"predicted_us", one.predicted * 1e6},
+                    {"error", one.error()}});
+  }
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(tuning.to_json());
+  json["allreduce"] = rows;
+  cli::print_json(json);
+}
+
+std::vector<std::uint64_t> parse_sizes(const std::string& text) {
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    sizes.push_back(parse_bytes(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return sizes;
+}
+
+int tune(const Options& options) {
+  const std::vector<std::uint64_t> sizes = parse_sizes(options.bytes);
+  Communicator world = init();
+  if (world.ranks() < 2) throw UsageError("tune: one rank has no network; start two or more");
+  const std::vector<int> hosts = hosts_of(world);
+  const Tuning tuning = measure_tuning(world, hosts);
+  const Selector selector(hosts, tuning, "");
+  const std::vector<Comparison> comparisons =
+      options.check ? compare(world, selector, sizes) : std::vector<Comparison>();
+  if (world.rank() != 0) return 0;
+  const std::filesystem::path path = options.output.empty() ? Tuning::file() : std::filesystem::path(options.output);
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+  OutputFile(path.string()).save(tuning.to_json());
+  if (options.json) {
+    print_json(tuning, comparisons);
+    return 0;
+  }
+  print(tuning, comparisons);
+  print_winners(comparisons);
+  fmt::print("\nWritten to {}; from now on selection uses it.\n", path.string());
+  return 0;
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, Action& run) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("tune", "Measure the network between ranks, for choosing algorithms");
+  command->add_option("--output,-o", options->output,
+                      "File to write; default: TRIREME_TUNING, or trireme/tuning.json in the configuration folder");
+  command->add_option("--bytes", options->bytes, "Sizes at which predictions are compared with measurements")
+      ->capture_default_str();
+  command->add_flag("!--no-check", options->check, "Do not compare predictions with measurements");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer(
+      "It is a program of ranks: start it as one.\n"
+      "  trireme run -n 4 trireme tune\n"
+      "or, on several hosts, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set on each.");
+  command->callback([&run, options] { run = [options] { return tune(*options); }; });
+}
+
+}  // namespace trireme::cli
