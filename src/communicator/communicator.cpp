@@ -265,7 +265,8 @@ Handle::~Handle() {
 void Handle::wait() {
   if (!state_) return;
   const std::shared_ptr<State> state = std::move(state_);
-  const std::shared_ptr<Communicator::State> owner = state->owner;
+  // Not the operation's any more, whatever becomes of it: the engine may keep that as long as it lives itself.
+  const std::shared_ptr<Communicator::State> owner = std::move(state->owner);
   owner->world->engine->wait(*state);
   owner->recycle(state);
 }
@@ -411,26 +412,19 @@ Handle Communicator::receive_async(Buffer data, int from, const CallOptions& opt
 Communicator Communicator::split(int colour, int key) {
   state_->check_open();
   World& world = *state_->world;
-  std::int64_t context = 0;
-  {
-    const std::lock_guard lock(world.mutex);
-    context = world.next_context;
-  }
-  const std::array<std::int64_t, 3> mine = {colour, key, context};
+  const std::array<std::int64_t, 3> mine = {colour, key, world.splits++};
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(ranks()));
   allgather(mine, all);
 
-  // A number that is new to all of them; groups that have no rank in common may share it.
   std::vector<int> order;
   for (int peer = 0; peer < ranks(); ++peer) {
-    const auto* row = all.data() + mine.size() * static_cast<std::size_t>(peer);
-    context = std::max(context, row[2]);
-    if (row[0] == colour) order.push_back(peer);
+    if (all[mine.size() * static_cast<std::size_t>(peer)] == colour) order.push_back(peer);
   }
-  {
-    const std::lock_guard lock(world.mutex);
-    world.next_context = std::max(world.next_context, static_cast<std::uint32_t>(context) + 1);
-  }
+  // A number that is new to all of them, even if other threads split other communicators meanwhile: it is made of one
+  // member's rank and of how often that has split.
+  const std::int64_t splits = all[mine.size() * static_cast<std::size_t>(order.front()) + 2];
+  const std::int64_t context = splits * world.engine->ranks() + state_->members[order.front()];
+  if (context >= kMessages) throw UsageError("no more communicators can be made: there were too many already");
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
     return all[mine.size() * static_cast<std::size_t>(a) + 1] < all[mine.size() * static_cast<std::size_t>(b) + 1];
   });
@@ -460,6 +454,6 @@ std::string Communicator::explain(std::string_view collective, std::size_t bytes
   return state_->explain(parse_collective(collective), bytes);
 }
 
-void Communicator::close() { state_->closed_ = true; }
+void Communicator::close() { state_->close(); }
 
 }  // namespace trireme

@@ -68,6 +68,18 @@ void Engine::close() {
   driven_.store(false);
 }
 
+void Engine::finish() {
+  while (pending_.load() > 0) {
+    if (take_seat()) {
+      drive(nullptr);
+      leave_seat();
+    } else {
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+  close();
+}
+
 void Engine::run(const std::shared_ptr<Operation>& operation) {
   if (!take_seat()) {
     submit(operation);

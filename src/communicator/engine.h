@@ -70,6 +70,9 @@ class Engine final : public transport::Inbox {
   void add(Group& group);
   void remove(Group& group);
 
+  /// Waits for what is under way, and closes.
+  void finish();
+
   /// Says goodbye to all ranks; no operation may be under way.
   void close();
 

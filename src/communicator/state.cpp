@@ -11,8 +11,6 @@
 namespace trireme {
 namespace {
 
-constexpr std::uint32_t kMessages = 0x80000000U;  ///< in a context: what is sent from one rank to one other
-
 /// Elements of one of so many nearly equal parts, of which the first ones have one more.
 std::size_t part_of(std::size_t elements, int parts, int part) {
   const auto count = static_cast<std::size_t>(parts);
@@ -50,9 +48,18 @@ Communicator::State::State(std::shared_ptr<World> world_of, std::uint32_t contex
   rank_of.assign(world->engine->ranks(), -1);
   for (int i = 0; i < ranks(); ++i) rank_of[members[i]] = i;
   world->engine->add(*this);
+  ++world->open;
 }
 
-Communicator::State::~State() { world->engine->remove(*this); }
+Communicator::State::~State() {
+  close();
+  world->engine->remove(*this);
+}
+
+// Windows may live on, and with them the engine; but after its last communicator this rank will do nothing for others.
+void Communicator::State::close() {
+  if (!closed_.exchange(true) && --world->open == 0) world->engine->finish();
+}
 
 void Communicator::State::check_open() const {
   if (closed_) throw UsageError("this communicator has been closed");
@@ -85,8 +92,6 @@ std::shared_ptr<Handle::State> Communicator::State::take_idle(Ready& ready) {
 }
 
 void Communicator::State::recycle(const std::shared_ptr<Handle::State>& operation) {
-  operation->owner.reset();
-  if (operation->error) return;
   const std::lock_guard lock(mutex_);
   ready_of_.at(operation->plan)->idle.push_back(operation);
 }

@@ -22,8 +22,8 @@ struct World {
   std::string forced;  ///< TRIREME_ALGORITHM
   Log log{LogLevel::off, 0};
   std::chrono::milliseconds patience{0};
-  std::mutex mutex;
-  std::uint32_t next_context = 2;  ///< 0 is the engine's own, 1 is the world
+  std::atomic<std::int64_t> splits{2};  ///< how often communicators were split, and 2: context 0 is the engine's own, 1 the world
+  std::atomic<int> open{0};             ///< communicators that are not closed
 
   ~World() {
     if (engine) engine->close();
@@ -33,6 +33,8 @@ struct World {
 struct Handle::State : Operation {
   std::shared_ptr<Communicator::State> owner;  ///< while it is under way
 };
+
+inline constexpr std::uint32_t kMessages = 0x80000000U;  ///< in a context: what is sent from one rank to one other
 
 enum class Direction : std::uint8_t { in, out };
 
@@ -57,6 +59,7 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   State& operator=(const State&) = delete;
 
   void check_open() const;
+  void close();
   void run(Request request);
   std::shared_ptr<Handle::State> start(Request request);
   std::shared_ptr<Handle::State> start_message(const Call& call, const std::byte* input, std::byte* output, int peer,
