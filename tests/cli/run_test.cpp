@@ -1,0 +1,549 @@
+// `trireme run` as a user meets it: shell scripts as ranks, their output, their ends, and signals on the way.
+#include "support/run.h"
+
+#include "rendezvous/client.h"
+#include "rendezvous/socket.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fcntl.h>
+#include <functional>
+#include <map>
+#include <sched.h>
+#include <set>
+#include <sys/resource.h>
+#include <thread>
+
+namespace trireme {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// A script that each rank runs, with options before it.
+std::vector<std::string> launch(int ranks, const std::string& script, std::vector<std::string> options = {}) {
+  std::vector<std::string> all{TRIREME_PROGRAM, "run", "-n", std::to_string(ranks)};
+  all.insert(all.end(), options.begin(), options.end());
+  all.insert(all.end(), {"/bin/sh", "-c", script});
+  return all;
+}
+
+Ran run_ranks(int ranks, const std::string& script, std::vector<std::string> options = {}) {
+  return run(launch(ranks, script, std::move(options)), 60s);
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& word) { return text.find(word) != std::string::npos; }
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+bool comes_true(const std::function<bool()>& condition) {
+  for (const auto start = Clock::now(); seconds_since(start) < 20; std::this_thread::sleep_for(10ms)) {
+    if (condition()) return true;
+  }
+  return false;
+}
+
+// Ended, and if only its parent has not noticed yet.
+bool is_gone(pid_t pid) {
+  const std::string stat = read_whole(fmt::format("/proc/{}/stat", pid));
+  const std::size_t name_end = stat.rfind(')');
+  return name_end == std::string::npos || stat.compare(name_end, 3, ") Z") == 0 ||
+         stat.compare(name_end, 3, ") X") == 0;
+}
+
+// A launcher that runs while the test goes on. Its output goes to files.
+class Started {
+ public:
+  explicit Started(std::vector<std::string> arguments) {
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int out = ::open((folder_ / "out").c_str(), O_CREAT | O_WRONLY, 0600);
+      const int err = ::open((folder_ / "err").c_str(), O_CREAT | O_WRONLY, 0600);
+      ::dup2(out, STDOUT_FILENO);
+      ::dup2(err, STDERR_FILENO);
+      std::vector<char*> argv;
+      argv.reserve(arguments.size() + 1);
+      for (std::string& argument : arguments) argv.push_back(argument.data());
+      argv.push_back(nullptr);
+      ::execv(argv[0], argv.data());
+      ::_exit(127);
+    }
+  }
+  ~Started() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+  std::string out() const { return read_whole(folder_ / "out"); }
+  std::string err() const { return read_whole(folder_ / "err"); }
+  void signal(int number) const { ::kill(pid_, number); }
+
+  // The exit status, 128 + signal if it was killed, or -1 if it does not end.
+  int wait() {
+    int status = 0;
+    if (!comes_true([&] { return ::wait4(pid_, &status, WNOHANG, &usage_) == pid_; })) return -1;
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  // Of the launcher and its ranks, after wait().
+  std::chrono::microseconds processor_time() const {
+    const auto time = [](const timeval& value) {
+      return std::chrono::seconds(value.tv_sec) + std::chrono::microseconds(value.tv_usec);
+    };
+    return time(usage_.ru_utime) + time(usage_.ru_stime);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  pid_t pid_ = -1;
+  rusage usage_{};
+};
+
+// Files named after ranks, in which each has written its number as a process.
+class PidFiles {
+ public:
+  std::string script() const {
+    return fmt::format("echo $$ > {0}/tmp.$RANK; mv {0}/tmp.$RANK {0}/$RANK;", folder_ / ".");
+  }
+
+  // Those of all ranks, once they are there.
+  std::vector<pid_t> wait_for(int ranks) const {
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::string path = folder_ / std::to_string(rank);
+      EXPECT_TRUE(comes_true([&] { return std::filesystem::exists(path); })) << path;
+      pids.push_back(std::stoi("0" + read_whole(path)));
+    }
+    return pids;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+void expect_gone(const std::vector<pid_t>& pids) {
+  for (const pid_t pid : pids) EXPECT_TRUE(comes_true([&] { return is_gone(pid); })) << pid;
+}
+
+TEST(Run, PrefixesEachLineWithItsRank) {
+  const Ran ran = run_ranks(3, "echo one; echo; echo error $RANK >&2; printf 'no end'");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] ", "[0] no end", "[0] one", "[1] ", "[1] no end",
+                                                             "[1] one", "[2] ", "[2] no end", "[2] one"}));
+  EXPECT_EQ(sorted_lines(ran.err), (std::vector<std::string>{"[0] error 0", "[1] error 1", "[2] error 2"}));
+  EXPECT_EQ(run_ranks(1, "printf 'a\\nb'").out, "[0] a\n[0] b\n");
+  EXPECT_TRUE(contains(run_ranks(12, "echo x").out, "[ 3] x\n"));
+  EXPECT_TRUE(contains(run_ranks(12, "echo x").out, "[11] x\n"));
+  EXPECT_TRUE(contains(run_ranks(10, "echo x").out, "[3] x\n"));
+  EXPECT_EQ(run_ranks(1, "printf 'a\\nb'; printf c >&2", {"--no-prefix"}).out, "a\nb");
+}
+
+TEST(Run, LeavesTheProgramsArgumentsAlone) {
+  std::vector<std::string> arguments = launch(1, R"(for a in "$0" "$@"; do echo "<$a>"; done)");
+  for (const char* const argument : {"-n", "7", "--help", "", "--", "a b", "plan", "--no-prefix", "--"}) {
+    arguments.emplace_back(argument);
+  }
+  const Ran ran = run(arguments);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out,
+            "[0] <-n>\n[0] <7>\n[0] <--help>\n[0] <>\n[0] <-->\n[0] <a b>\n[0] <plan>\n[0] <--no-prefix>\n[0] <-->\n");
+}
+
+TEST(Run, MixesNoLines) {
+  // Each rank writes long lines in small pieces to both, and both go to the same place.
+  const std::string script = R"(
+    line=$(printf "%02d" $RANK)
+    for i in 1 2 3 4 5 6 7 8 9 10; do line=$line$line; done
+    for i in $(seq 100); do printf "%s $i " $line; printf "%s end\n" $line; echo $line err $i >&2; done)";
+  std::vector<std::string> arguments = launch(16, script);
+  const Ran ran = run({"/bin/sh", "-c", R"(exec "$0" "$@" 2>&1)", arguments[0], arguments[1], arguments[2],
+                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  EXPECT_EQ(ran.status, 0);
+  std::map<std::string, int> next;
+  int errors = 0;
+  std::istringstream stream(ran.out);
+  for (std::string line; std::getline(stream, line);) {
+    ASSERT_GT(line.size(), 2000U);
+    const std::string rank = line.substr(5, 2);
+    std::string text;
+    for (int i = 0; i < 1024; ++i) text += rank;
+    const std::string prefix = fmt::format("[{:2}] {}", std::stoi(rank), text);
+    if (contains(line, "err")) {
+      ++errors;
+      ASSERT_EQ(line.compare(0, prefix.size() + 5, prefix + " err "), 0) << line;
+    } else {
+      ASSERT_EQ(line, fmt::format("{} {} {} end", prefix, ++next[rank], text));
+    }
+  }
+  EXPECT_EQ(errors, 1600);
+  ASSERT_EQ(next.size(), 16U);
+  for (const auto& [rank, lines] : next) EXPECT_EQ(lines, 100) << rank;
+}
+
+TEST(Run, PassesOnOneEndlessLine) {
+  const Ran ran = run_ranks(2, "head -c 5000000 /dev/zero | tr '\\0' $RANK");
+  EXPECT_EQ(ran.status, 0);
+  const auto lines = sorted_lines(ran.out);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "[0] " + std::string(5'000'000, '0'));
+  EXPECT_EQ(lines[1], "[1] " + std::string(5'000'000, '1'));
+}
+
+TEST(Run, TellsRanksWhoTheyAre) {
+  const Ran ran = run_ranks(2, "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR");
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0 2 0 2 127.0.0.1", "[1] 1 2 1 2 127.0.0.1"}));
+  // All the same for all, and the programs' own port is not the launcher's.
+  const Ran ports = run_ranks(2, "echo $TRIREME_RENDEZVOUS; echo $MASTER_ADDR:$MASTER_PORT", {"--no-prefix"});
+  const auto lines = sorted_lines(ports.out);
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 2U) << ports.out;
+}
+
+TEST(Run, SetsThreadsUnlessTheUserHas) {
+  const std::string show = "echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS";
+  const std::string alone = run_ranks(1, show, {"--no-prefix"}).out;
+  EXPECT_GE(std::stoi(alone), 1);
+  EXPECT_EQ(run_ranks(1, show).out, "[0] " + alone);
+  for (const std::string& line : sorted_lines(run_ranks(200, show, {"--no-prefix"}).out)) EXPECT_EQ(line, "1 1");
+  ::setenv("OMP_NUM_THREADS", "77", 1);
+  const std::string kept = run_ranks(1, show).out;
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(kept.substr(0, 7), "[0] 77 ");
+  EXPECT_FALSE(contains(kept, "77 77"));
+}
+
+// What a rank, and this process, may run on.
+const std::string kShowCpus = "grep Cpus_allowed: /proc/self/status";
+
+TEST(Run, PinsRanksWhereThereAreCoresEnough) {
+  cpu_set_t mine;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(mine), &mine), 0);
+  const std::string all = run({"/bin/sh", "-c", kShowCpus}).out;
+  EXPECT_EQ(run_ranks(1, kShowCpus, {"--no-prefix"}).out, all);
+  for (const std::string& line : sorted_lines(run_ranks(2, kShowCpus, {"--no-prefix", "--no-pin"}).out)) {
+    EXPECT_EQ(line + "\n", all);
+  }
+  const auto crowd = sorted_lines(run_ranks(CPU_COUNT(&mine) + 1, kShowCpus, {"--no-prefix"}).out);
+  EXPECT_EQ(crowd.size(), static_cast<std::size_t>(CPU_COUNT(&mine) + 1));
+  for (const std::string& line : crowd) EXPECT_EQ(line + "\n", all);
+
+  // As many ranks as cores: each has its own. All have the same, if there are fewer cores than hardware threads.
+  const int cores = std::stoi(run_ranks(1, "echo $OMP_NUM_THREADS", {"--no-prefix"}).out);
+  if (cores > 1) {
+    const auto pinned = sorted_lines(run_ranks(cores, kShowCpus, {"--no-prefix"}).out);
+    EXPECT_EQ(std::set<std::string>(pinned.begin(), pinned.end()).size(), static_cast<std::size_t>(cores));
+  }
+}
+
+TEST(Run, UsesNoCoresButItsOwn) {
+  cpu_set_t mine;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(mine), &mine), 0);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = CPU_SETSIZE - 1; CPU_COUNT(&one) == 0; --cpu) {
+    if (CPU_ISSET(cpu, &mine)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(one), &one), 0);
+  const std::string expected = run({"/bin/sh", "-c", kShowCpus}).out;
+  const Ran alone = run_ranks(1, kShowCpus + "; echo $OMP_NUM_THREADS", {"--no-prefix"});
+  const Ran two = run_ranks(2, kShowCpus, {"--no-prefix"});
+  ::sched_setaffinity(0, sizeof(mine), &mine);
+  EXPECT_EQ(alone.out, expected + "1\n");
+  EXPECT_EQ(two.out, expected + expected);
+}
+
+TEST(Run, GivesStandardInputToRankZero) {
+  const auto arguments = launch(2, R"(read line; echo "$? <$line>")");
+  const Ran ran = run({"/bin/sh", "-c", R"(echo hello | "$0" "$@")", arguments[0], arguments[1], arguments[2],
+                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0 <hello>", "[1] 1 <>"}));
+}
+
+TEST(Run, HoldsTheRendezvous) {
+  Started started(launch(2, "echo $TRIREME_RENDEZVOUS; exec sleep 100"));
+  ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
+  const auto address = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4));
+  ASSERT_TRUE(address.has_value()) << started.out();
+  const auto meet = [&](int rank) {
+    rendezvous::Client client({.rank = rank, .ranks = 2, .host = address->host, .port = address->port}, 10s);
+    return client.exchange(std::to_string(rank), Clock::now() + 10s);
+  };
+  for (int time = 0; time < 3; ++time) {  // One program after the other.
+    std::vector<std::string> other;
+    std::thread thread([&] { other = meet(1); });
+    EXPECT_EQ(meet(0), (std::vector<std::string>{"0", "1"}));
+    thread.join();
+    EXPECT_EQ(other, (std::vector<std::string>{"0", "1"}));
+  }
+}
+
+TEST(RunEnds, WithNothingWhenAllAreWell) {
+  EXPECT_EQ(run_ranks(4, "exit 0").status, 0);
+  // One may end long before the others.
+  const Ran ran = run_ranks(2, "[ $RANK = 0 ] && exit 0; sleep 0.5; echo done");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out, "[1] done\n");
+  EXPECT_EQ(ran.err, "");
+}
+
+TEST(RunEnds, WithTheStatusOfTheFirstToFail) {
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(4, "[ $RANK = 2 ] && exit 7; exec sleep 100");
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 7);
+  EXPECT_TRUE(contains(ran.err, "trireme run: rank 2 (pid ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, ") exited with status 7; ending the other ranks\n")) << ran.err;
+  const Ran last = run_ranks(1, "exit 3");
+  EXPECT_EQ(last.status, 3);
+  EXPECT_TRUE(contains(last.err, "exited with status 3\n")) << last.err;
+  // What it said comes before what is said of it.
+  EXPECT_EQ(run_ranks(1, "echo why >&2; exit 3").err.substr(0, 8), "[0] why\n");
+}
+
+TEST(RunEnds, WithTheSignalOfTheFirstToBeKilled) {
+  const PidFiles pids;
+  const Ran ran = run_ranks(3, pids.script() + "[ $RANK = 1 ] && kill -9 $$; exec sleep 100");
+  EXPECT_EQ(ran.status, 137);
+  const auto all = pids.wait_for(2);
+  EXPECT_EQ(
+      ran.err,
+      fmt::format("trireme run: rank 1 (pid {}) was killed by signal 9 (Killed); ending the other ranks\n", all[1]));
+  expect_gone(all);
+}
+
+TEST(RunEnds, ByForceAfterTheGrace) {
+  const auto start = Clock::now();
+  // Rank 2 is stopped, but ends when it is told to.
+  const Ran ran = run_ranks(4,
+                            "trap '' TERM; [ $RANK = 0 ] && sleep 0.3 && exit 5; [ $RANK = 2 ] && trap - TERM && "
+                            "kill -STOP $$; while :; do sleep 0.1; done",
+                            {"--grace", "500ms"});
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 5);
+  EXPECT_TRUE(contains(ran.err, "ranks 1 and 3 did not end within 500 ms; killing them")) << ran.err;
+}
+
+TEST(RunEnds, WithWhatRanksStarted) {
+  const PidFiles pids;
+  const std::string script =
+      "[ $RANK = 0 ] && sleep 0.3 && exit 4; sh -c '" + pids.script() + " sleep 100; true'; true";
+  const Ran ran = run_ranks(3, "[ $RANK = 0 ] && " + pids.script() + script);
+  EXPECT_EQ(ran.status, 4);
+  expect_gone(pids.wait_for(3));
+}
+
+// A process that a rank leaves behind holds its output open; nobody waits for it.
+TEST(RunEnds, ThoughOutputIsStillHeldOpen) {
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(2, "(sleep 30; echo late) & echo in time");
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] in time", "[1] in time"}));
+}
+
+TEST(RunEnds, AfterTheTimeout) {
+  const PidFiles pids;
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(2, pids.script() + "exec sleep 100", {"--timeout", "500ms"});
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 124);
+  EXPECT_EQ(ran.err, "trireme run: the time of 500 ms is over; ending all ranks\n");
+  expect_gone(pids.wait_for(2));
+  EXPECT_EQ(run_ranks(2, "exit 0", {"--timeout", "100s"}).status, 0);
+}
+
+TEST(RunEnds, WhenNobodyReadsTheOutput) {
+  const auto arguments = launch(2, "while :; do echo y; done");
+  const Ran ran = run({"/bin/sh", "-c", R"("$0" "$@" | head -n 1)", arguments[0], arguments[1], arguments[2],
+                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_TRUE(contains(ran.out, "] y\n")) << ran.out;
+  EXPECT_TRUE(contains(ran.err, "nobody reads the output")) << ran.err;
+}
+
+TEST(RunRefuses, WhatCantBeStarted) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("my-program", "no program");
+  const auto try_to_run = [](const std::string& program) {
+    return run({TRIREME_PROGRAM, "run", "-n", "3", program, "argument"});
+  };
+  const Ran missing = try_to_run("no-such-program");
+  EXPECT_EQ(missing.status, 127);
+  EXPECT_EQ(missing.err, "trireme run: no-such-program can't be started: No such file or directory\n");
+  EXPECT_EQ(try_to_run("./no-such-program").status, 127);
+  const Ran forbidden = try_to_run(file);
+  EXPECT_EQ(forbidden.status, 126);
+  EXPECT_TRUE(contains(forbidden.err, "my-program can't be started: Permission denied")) << forbidden.err;
+  EXPECT_EQ(try_to_run(folder / ".").status, 126);
+  const Ran hint = run({"/bin/sh", "-c", R"(cd "$0" && exec "$1" run -n 2 my-program)", folder / ".", TRIREME_PROGRAM});
+  EXPECT_EQ(hint.status, 127);
+  EXPECT_TRUE(contains(hint.err, "did you mean './my-program'?")) << hint.err;
+}
+
+TEST(RunRefuses, WrongUse) {
+  const auto refuses = [](std::vector<std::string> arguments, const std::string& word) {
+    arguments.insert(arguments.begin(), {TRIREME_PROGRAM, "run"});
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.status, 2) << word << ran.err;
+    EXPECT_EQ(sorted_lines(ran.err).size(), 1U) << ran.err;
+    EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
+    EXPECT_EQ(ran.out, "");
+  };
+  refuses({"-n", "0", "true"}, "-n 0");
+  refuses({"-n", "-3", "true"}, "-n -3");
+  refuses({"-n", "1000000", "true"}, "-n 1000000");
+  refuses({"-n", "two", "true"}, "two");
+  refuses({"true"}, "--ranks");
+  refuses({"-n", "2"}, "give a program");
+  refuses({"-n", "2", "--pin", "true"}, "--pin");
+  refuses({"-n", "2", "--grace", "5", "true"}, "5");
+  refuses({"-n", "2", "--grace", "-5s", "true"}, "-5s");
+  refuses({"-n", "2", "--timeout", "soon", "true"}, "soon");
+  const Ran help = run({TRIREME_PROGRAM, "run", "--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_TRUE(contains(help.out, "trireme run -n 4 ./program"));
+  EXPECT_TRUE(contains(help.out, "PROGRAM [ARGUMENTS...]"));
+}
+
+TEST(RunSignals, ThatEndTheLauncherEndAllRanks) {
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) {
+    SCOPED_TRACE(signal);
+    const PidFiles pids;
+    Started started(launch(3, "ulimit -c 0;" + pids.script() + "exec sleep 100"));
+    const auto all = pids.wait_for(3);
+    started.signal(signal);
+    EXPECT_EQ(started.wait(), 128 + signal);
+    expect_gone(all);
+  }
+}
+
+TEST(RunSignals, LetRanksEndAsTheyLike) {
+  const PidFiles pids;
+  Started started(launch(2, "trap 'echo saved; exit 0' TERM;" + pids.script() + "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0);
+  EXPECT_EQ(sorted_lines(started.out()), (std::vector<std::string>{"[0] saved", "[1] saved"}));
+  EXPECT_FALSE(contains(started.err(), "trireme run")) << started.err();
+}
+
+TEST(RunSignals, ThatRanksIgnoreEndThemAllTheSame) {
+  const PidFiles pids;
+  Started started(
+      launch(2, "trap '' TERM INT;" + pids.script() + "while :; do sleep 0.05; done", {"--grace", "300ms"}));
+  const auto all = pids.wait_for(2);
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 137);
+  EXPECT_TRUE(contains(started.err(), "ranks 0 and 1 did not end within 300 ms; killing them")) << started.err();
+  expect_gone(all);
+}
+
+TEST(RunSignals, TwoInterruptsAreEnough) {
+  const PidFiles pids;
+  Started started(launch(2, "trap '' TERM INT;" + pids.script() + "while :; do sleep 0.05; done", {"--grace", "100s"}));
+  const auto all = pids.wait_for(2);
+  started.signal(SIGINT);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(is_gone(all[0]));
+  started.signal(SIGINT);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(RunSignals, OfTheUserArePassedOn) {
+  const PidFiles pids;
+  Started started(launch(2, "trap 'echo one' USR1; trap 'echo two' USR2; trap 'echo again' HUP;" + pids.script() +
+                                "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  const auto sent_and_heard = [&](int signal, const std::string& word) {
+    started.signal(signal);
+    return comes_true([&] { return contains(started.out(), "[0] " + word) && contains(started.out(), "[1] " + word); });
+  };
+  EXPECT_TRUE(sent_and_heard(SIGUSR1, "one"));
+  EXPECT_TRUE(sent_and_heard(SIGUSR2, "two"));
+  EXPECT_TRUE(sent_and_heard(SIGHUP, "again"));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatStopAndContinueDoSoToRanks) {
+  const PidFiles pids;
+  Started started(launch(2, pids.script() + "while :; do sleep 0.05; done"));
+  const auto all = pids.wait_for(2);
+  const auto are_in_state = [&](const std::string& states) {
+    return comes_true([&] {
+      return std::all_of(all.begin(), all.end(), [&](pid_t pid) {
+        const std::string stat = read_whole(fmt::format("/proc/{}/stat", pid));
+        return contains(states, stat.substr(stat.rfind(')') + 2, 1));
+      });
+    });
+  };
+  started.signal(SIGTSTP);
+  EXPECT_TRUE(are_in_state("T"));
+  started.signal(SIGCONT);
+  EXPECT_TRUE(are_in_state("SRD"));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatWereIgnoredStaySo) {
+  const PidFiles pids;
+  auto arguments = launch(1, pids.script() + "while :; do sleep 0.05; done");
+  arguments.insert(arguments.begin(), {"/bin/sh", "-c", R"(trap '' HUP; exec "$0" "$@")"});
+  Started started(arguments);
+  const auto all = pids.wait_for(1);
+  started.signal(SIGHUP);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(is_gone(all[0]));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatKillTheLauncherLeaveNoRank) {
+  const PidFiles pids;
+  Started started(launch(5, "trap '' TERM HUP INT;" + pids.script() + "while :; do sleep 0.05; done"));
+  const auto all = pids.wait_for(5);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
+  const PidFiles pids;
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const int reader = ::open((folder / "fifo").c_str(), O_RDONLY | O_NONBLOCK);
+  auto arguments = launch(2, pids.script() + "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done",
+                          {"--grace", "300ms"});
+  arguments.insert(arguments.begin(), {"/bin/sh", "-c", fmt::format(R"(exec "$0" "$@" > {})", folder / "fifo")});
+  Started started(arguments);
+  const auto all = pids.wait_for(2);
+  std::this_thread::sleep_for(500ms);  // It is full.
+  started.signal(SIGTERM);
+  EXPECT_TRUE(comes_true([&] { return is_gone(all[0]) && is_gone(all[1]); }));
+  EXPECT_EQ(started.wait(), 143);
+  ::close(reader);
+}
+
+TEST(Run, NeedsNoProcessorWhileItWaits) {
+  Started started(launch(2, "exec sleep 1.5"));
+  EXPECT_EQ(started.wait(), 0);
+  EXPECT_LT(started.processor_time(), 500ms);
+}
+
+}  // namespace
+}  // namespace trireme
