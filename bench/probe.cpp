@@ -1,9 +1,10 @@
 // The least that an allreduce in shared memory can cost: what windows are measured against.
-//   probe RANKS BYTES... [--repeats N]
+//   probe RANKS BYTES... [--repeats N]    prints a line a size, "probe,RANKS,BYTES,median_us,min_us"
+//   probe RANKS --serve                   reads commands and answers them as peers/worker.h says; has allreduce alone
 // Every rank's float32 buffer is in one shared mapping. A run is: a barrier; each rank adds its 1/P of all buffers in one
 // pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
-// Prints a line a size, "probe,RANKS,BYTES,median_us,min_us", after checking the sums. As with the peers (peers/worker.h),
-// a run is timed on every rank from its own start, and is over when its slowest rank is.
+// Sums are checked first. As with the peers (peers/worker.h), a run is timed on every rank from its own start, and is over
+// when its slowest rank is.
 #include "kernels/kernels.h"
 #include "trireme/error.h"
 #include "trireme/units.h"
@@ -18,8 +19,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <sched.h>
 #include <span>
+#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -38,6 +41,7 @@ struct Request {
   int ranks = 0;
   std::vector<std::size_t> bytes;
   int repeats = 0;  ///< 0: as many as suit the size
+  bool serve = false;
 };
 
 // Tells the processor that this is a spin loop, where it wants to know.
@@ -114,9 +118,13 @@ float value(int rank, std::size_t index) {
 
 class Rank {
  public:
-  Rank(int rank, int ranks, const Mapping& mapping)
-      : rank_(rank), ranks_(ranks), mapping_(mapping), barrier_(mapping.barrier()) {
-    for (int other = 0; other < ranks; ++other) buffers_.push_back(mapping.buffer(other));
+  Rank(int rank, const Request& request, const Mapping& mapping)
+      : rank_(rank),
+        ranks_(request.ranks),
+        label_(request.serve ? "probe,allreduce" : "probe"),
+        mapping_(mapping),
+        barrier_(mapping.barrier()) {
+    for (int other = 0; other < ranks_; ++other) buffers_.push_back(mapping.buffer(other));
   }
 
   void measure(std::size_t bytes, int repeats) {
@@ -142,7 +150,7 @@ class Rank {
       for (int i = 0; i < repeats; ++i) slowest[i] = std::max(slowest[i], mapping_.times(rank)[i]);
     }
     std::sort(slowest.begin(), slowest.end());
-    fmt::print("probe,{},{},{:.2f},{:.2f}\n", ranks_, bytes, slowest[slowest.size() / 2], slowest.front());
+    fmt::print("{},{},{},{:.2f},{:.2f}\n", label_, ranks_, bytes, slowest[slowest.size() / 2], slowest.front());
     std::fflush(stdout);
   }
 
@@ -179,6 +187,7 @@ class Rank {
 
   int rank_;
   int ranks_;
+  std::string label_;
   const Mapping& mapping_;
   Barrier& barrier_;
   std::vector<float*> buffers_;
@@ -210,7 +219,7 @@ void pin(int rank, int ranks) {
 int run_rank(int rank, const Request& request, const Mapping& mapping) {
   pin(rank, request.ranks);
   try {
-    Rank self(rank, request.ranks, mapping);
+    Rank self(rank, request, mapping);
     for (const std::size_t bytes : request.bytes) {
       self.measure(bytes, repeats_of(request, bytes));
     }
@@ -261,6 +270,12 @@ int parse_count(const std::string& text, int most, const std::string& what) {
   return static_cast<int>(count);
 }
 
+std::size_t parse_size(const std::string& text) {
+  const std::uint64_t bytes = parse_bytes(text);
+  if (bytes % sizeof(float) != 0) throw UsageError(fmt::format("{} is not whole float32s", text));
+  return bytes;
+}
+
 Request parse(std::span<char* const> arguments) {
   Request request;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -268,15 +283,49 @@ Request parse(std::span<char* const> arguments) {
     if (text == "--repeats") {
       if (++i == arguments.size()) throw UsageError("--repeats needs a number");
       request.repeats = parse_count(arguments[i], 1'000'000, "--repeats");
+    } else if (text == "--serve") {
+      request.serve = true;
     } else if (request.ranks == 0) {
       request.ranks = parse_count(text, kMostRanks, "RANKS");
     } else {
-      request.bytes.push_back(parse_bytes(text));
-      if (request.bytes.back() % sizeof(float) != 0) throw UsageError(fmt::format("{} is not whole float32s", text));
+      request.bytes.push_back(parse_size(text));
     }
   }
-  if (request.bytes.empty()) throw UsageError("usage: probe RANKS BYTES... [--repeats N]");
+  if (request.ranks == 0 || request.bytes.empty() != request.serve) {
+    throw UsageError("usage: probe RANKS BYTES... [--repeats N] | probe RANKS --serve");
+  }
   return request;
+}
+
+Request parse_command(const std::string& line, int ranks) {
+  std::istringstream words(line);
+  std::string collective;
+  std::string bytes;
+  std::string repeats;
+  std::string rest;
+  if (!(words >> collective >> bytes >> repeats) || words >> rest) {
+    throw UsageError(fmt::format("'{}' is not COLLECTIVE BYTES REPEATS", line));
+  }
+  if (collective != "allreduce") throw UsageError(fmt::format("it has no {}", collective));
+  return {.ranks = ranks,
+          .bytes = {parse_size(bytes)},
+          .repeats = parse_count(repeats, 1'000'000, "REPEATS"),
+          .serve = true};
+}
+
+// Ranks are started for each command anew, so that nothing runs in between.
+int serve(int ranks) {
+  fmt::print("probe,ready,{}\n", ranks);
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    try {
+      if (const int status = run_ranks(parse_command(line, ranks)); status != 0) return status;
+    } catch (const Error& error) {
+      fmt::print("error,{}\n", error.what());
+      std::fflush(stdout);
+    }
+  }
+  return 0;
 }
 
 }  // namespace
@@ -284,7 +333,8 @@ Request parse(std::span<char* const> arguments) {
 
 int main(int argc, char** argv) {
   try {
-    return trireme::run_ranks(trireme::parse(std::span(argv, argc).subspan(1)));
+    const trireme::Request request = trireme::parse(std::span(argv, argc).subspan(1));
+    return request.serve ? trireme::serve(request.ranks) : trireme::run_ranks(request);
   } catch (const trireme::UsageError& error) {
     fmt::print(stderr, "probe: {}\n", error.what());
     return 2;
