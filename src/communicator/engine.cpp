@@ -258,7 +258,6 @@ void Engine::remove(Group& group) {
 }
 
 Group* Engine::group_of(std::uint32_t context) {
-  const std::lock_guard lock(groups_mutex_);
   for (Group* group : groups_) {
     if (group->context == context) return group;
   }

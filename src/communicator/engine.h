@@ -130,6 +130,7 @@ class Engine final : public transport::Inbox {
   // Running operations (executor.cpp).
   void begin(const std::shared_ptr<Operation>& operation);
   void prepare(Operation& operation);
+  void take_early(Operation& operation);
   void activate(Operation& operation, int slot, int segment);
   void deliver(Operation& operation, int peer, const transport::Envelope& envelope, Arrival&& arrival);
   void run_ready();
@@ -141,23 +142,24 @@ class Engine final : public transport::Inbox {
   void retire(Operation& operation, int slot);
   void complete(Operation& operation);
   void set_aside(Arrival& arrival);
+  void make_room(int peer);
   Operation* find(std::uint32_t context, std::uint32_t sequence, int peer);
   bool agrees(const Operation& operation, int peer, const transport::Envelope& envelope);
   transport::Transport& route(int peer);
 
   // Trouble (trouble.cpp).
   void fail(ErrorKind kind, const std::string& message);
-  void disagree(const Group& group, std::uint32_t sequence, int peer, const Call& theirs, const Call& mine);
+  void disagree(std::uint32_t sequence, int peer, const Call& theirs, const Call& mine);
   void shut_down();
   void tell(int peer, ControlKind kind, std::string text);
   void take_control(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming);
   void ask_others(Operation& operation);
-  void compare(const Asked& asked);
+  bool compare(const Asked& asked);
   void remember(const Operation& operation);
   bool needs(const Operation& operation, int peer) const;
   void check_gone(const Operation& operation);
   std::string waiting_for(const Operation& operation) const;
-  Group* group_of(std::uint32_t context);
+  Group* group_of(std::uint32_t context);  ///< with groups_mutex_ held
   static std::exception_ptr make_error(ErrorKind kind, const std::string& message);
 
   EngineParts parts_;

@@ -43,12 +43,15 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
     complete(op);
     return;
   }
+  // What came early may be on loan from a rank that has failed since: that is heard first.
+  if (!early_.empty() && host_) host_->progress();
   op.started = Clock::now();
   op.asks_at = op.started + std::chrono::milliseconds(200);
   prepare(op);
   active_.push_back(operation);
-  remember(op);
-  check_gone(op);
+  if (!failing_) remember(op);
+  if (!failing_) take_early(op);
+  if (!failing_) check_gone(op);
   if (failing_) return;
 
   const std::size_t bytes = bytes_of(op.call.dtype);
@@ -62,26 +65,21 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
     complete(op);
     return;
   }
-  const auto over = [&] {
-    // Once it is done its owner may use it again: its memory tells nothing then.
-    return std::none_of(active_.begin(), active_.end(), [&](const auto& active) { return active == operation; });
-  };
   for (int slot = 0; slot < op.slots_used; ++slot) activate(op, slot, slot);
   run_ready();
-  if (early_.empty() || over()) return;
+}
+
+// Messages that came before the operation was begun.
+void Engine::take_early(Operation& operation) {
   for (std::size_t i = 0; i < early_.size();) {
-    const Envelope envelope = early_[i].envelope;
-    const int peer = early_[i].peer;
-    if (envelope.context != op.context || envelope.sequence != op.sequence || (op.from >= 0 && op.from != peer)) {
+    const Envelope& envelope = early_[i].envelope;
+    if (!operation.takes(envelope.context, envelope.sequence, early_[i].peer)) {
       ++i;
       continue;
     }
-    Arrival arrival = std::move(early_[i].arrival);
+    if (!agrees(operation, early_[i].peer, envelope)) return;
+    operation.early.push_back(std::move(early_[i]));
     early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!agrees(op, peer, envelope)) return;
-    deliver(op, peer, envelope, std::move(arrival));
-    run_ready();
-    if (over()) return;
   }
 }
 
@@ -107,8 +105,7 @@ void Engine::activate(Operation& operation, int number, int segment) {
 
 Operation* Engine::find(std::uint32_t context, std::uint32_t sequence, int peer) {
   for (const auto& operation : active_) {
-    const bool mine = operation->context == context && operation->sequence == sequence;
-    if (mine && (operation->from == peer || operation->from == -1)) return operation.get();
+    if (operation->takes(context, sequence, peer)) return operation.get();
   }
   return nullptr;
 }
@@ -168,7 +165,27 @@ void Engine::set_aside(Arrival& arrival) {
   arrival.incoming.data = arrival.aside.get();
 }
 
+// The transport gets room back in the order in which it gave it: what has long been waiting holds up all that came later.
+void Engine::make_room(int peer) {
+  for (const auto& operation : active_) {
+    const int rank = operation->group->rank_of[peer];
+    if (rank < 0) continue;
+    const Plan& plan = *operation->plan;
+    for (int i = 0; i < operation->slots_used; ++i) {
+      Slot& slot = operation->slots[i];
+      if (slot.segment < 0) continue;
+      for (const Address& address : plan.arrivals[rank]) {
+        Arrival& arrival = slot.sources[plan.nodes[address.node].first_source + address.source];
+        const Incoming& incoming = arrival.incoming;
+        const bool held = arrival.here && !arrival.aside && incoming.data != nullptr && incoming.lent.empty();
+        if (held) set_aside(arrival);
+      }
+    }
+  }
+}
+
 void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, Arrival&& arrival) {
+  if (arrival.incoming.scarce && !arrival.aside) make_room(peer);
   const Plan& plan = *operation.plan;
   const int number = static_cast<int>(envelope.segment % static_cast<unsigned>(operation.slots_used));
   Slot& slot = operation.slots[number];

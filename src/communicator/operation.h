@@ -100,6 +100,11 @@ struct Operation {
   std::exception_ptr error;
   std::atomic<std::uint32_t> done{0};
 
+  /// Whether a message is one of its own.
+  bool takes(std::uint32_t its_context, std::uint32_t its_sequence, int peer) const {
+    return context == its_context && sequence == its_sequence && (from == peer || from == -1);
+  }
+
   bool is_done() const { return done.load(std::memory_order_acquire) != 0; }
 
   /// A segment's part of a block, in elements from the block's start. Parts begin at whole cache lines of the block.

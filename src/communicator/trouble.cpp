@@ -100,8 +100,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   std::memcpy(&asked.sequence, text.data() + sizeof asked.context, sizeof asked.sequence);
   std::memcpy(words, text.data() + sizeof asked.context + sizeof asked.sequence, sizeof words);
   asked.call = Call::unpack(words);
-  asked_.push_back(asked);
-  compare(asked);
+  if (!compare(asked)) asked_.push_back(asked);
 }
 
 void Engine::ask_others(Operation& operation) {
@@ -133,23 +132,26 @@ void Engine::remember(const Operation& operation) {
   }
 }
 
-// Fails if this rank did something else where another does that; if it has not come there yet, time will tell.
-void Engine::compare(const Asked& asked) {
+// Fails if this rank did something else where another does that. False if it has not come there yet: time will tell.
+bool Engine::compare(const Asked& asked) {
+  const std::lock_guard lock(groups_mutex_);  // so that the group stays
   const Group* group = group_of(asked.context);
-  if (group == nullptr || asked.call.kind != CallKind::collective) return;
+  if (group == nullptr || asked.call.kind != CallKind::collective) return false;
   const Group::Past& past = group->past[asked.sequence % Group::kRemembered];
-  if (past.known && past.sequence == asked.sequence && !(past.call == asked.call)) {
-    disagree(*group, asked.sequence, asked.peer, asked.call, past.call);
+  if (!past.known || past.sequence < asked.sequence) return false;
+  if (past.sequence == asked.sequence && !(past.call == asked.call)) {
+    disagree(asked.sequence, asked.peer, asked.call, past.call);
   }
+  return true;
 }
 
 bool Engine::agrees(const Operation& operation, int peer, const Envelope& envelope) {
   if (std::equal(envelope.call, envelope.call + 2, operation.packed)) return true;
-  disagree(*operation.group, operation.sequence, peer, Call::unpack(envelope.call), operation.call);
+  disagree(operation.sequence, peer, Call::unpack(envelope.call), operation.call);
   return false;
 }
 
-void Engine::disagree(const Group& group, std::uint32_t sequence, int peer, const Call& theirs, const Call& mine) {
+void Engine::disagree(std::uint32_t sequence, int peer, const Call& theirs, const Call& mine) {
   const std::string which = mine.kind == CallKind::collective
                                 ? fmt::format("operation {} of their communicator", sequence)
                                 : fmt::format("message {} between them", sequence);
@@ -162,7 +164,6 @@ void Engine::disagree(const Group& group, std::uint32_t sequence, int peer, cons
   const bool first = me < peer;
   fail(ErrorKind::usage, fmt::format("ranks disagree: {}, but {}, as {}", first ? say(me, mine) : say(peer, theirs),
                                      first ? say(peer, theirs) : say(me, mine), which));
-  (void)group;
 }
 
 void Engine::lost(int peer, const std::string& why) {
@@ -183,7 +184,10 @@ bool Engine::needs(const Operation& operation, int peer) const {
   if (active < operation.segments_left) {
     const bool sends = std::any_of(plan.nodes.begin(), plan.nodes.end(),
                                    [&](const Node& node) { return node.kind == NodeKind::send && node.peer == rank; });
-    return sends || !plan.arrivals[rank].empty();
+    const auto missing = plan.arrivals[rank].size() * static_cast<std::size_t>(operation.segments_left - active);
+    const auto came = std::count_if(operation.early.begin(), operation.early.end(),
+                                    [&](const Early& early) { return early.peer == peer; });
+    if (sends || static_cast<std::size_t>(came) < missing) return true;
   }
   for (int i = 0; i < operation.slots_used; ++i) {
     const Slot& slot = operation.slots[i];

@@ -138,8 +138,8 @@ class RingReader {
     return ring_->wanted.load() != 0 && ring_->wanted.exchange(0) != 0;
   }
 
-  /// What is read but not let go takes up much of the ring.
-  bool crowded() const { return position_ - freed_ > ByteRing::kBytes / 2; }
+  /// What is read but not let go takes up so much of the ring that a record might find no room.
+  bool crowded() const { return position_ - freed_ > ByteRing::kBytes - 2 * (kMostPayload + 2 * kLine); }
 
  private:
   ByteRing* ring_;
