@@ -1,0 +1,109 @@
+// Every collective by every algorithm over every way, against a plain reference.
+#include "communicator/cluster.h"
+#include "communicator/collectives.h"
+#include "support/random.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+namespace trireme::test {
+namespace {
+
+const std::vector<std::vector<Buffering>> kBufferings = {
+    {{.window = false, .in_place = false}},
+    {{.window = true, .in_place = true}},
+    {{.window = false, .in_place = true}},
+    {{.window = true, .in_place = false}},
+    {{true, true}, {false, false}, {true, false}, {false, true}, {false, true}},
+};
+
+std::vector<int> roots_of(Collective collective, int ranks) {
+  if (!is_rooted(collective) || ranks == 1) return {0};
+  if (ranks == 2) return {0, 1};
+  return {0, ranks / 2, ranks - 1};
+}
+
+/// All cases with one of the lengths; `every`: each way of giving buffers, not one after the other.
+std::vector<Case> cases_of(Collective collective, int ranks, const std::vector<std::size_t>& lengths, bool every) {
+  const std::vector<Dtype> dtypes = {Dtype::i32, Dtype::f32, Dtype::i64, Dtype::f64, Dtype::i8, Dtype::f16};
+  std::vector<Case> cases;
+  std::size_t turn = 0;
+  for (const Algorithm& row : algorithms(collective)) {
+    if (row.served || !row.accepts(ranks)) continue;
+    for (const int root : roots_of(collective, ranks)) {
+      for (const std::size_t length : lengths) {
+        const bool average = reduces(collective) && turn % 3 == 1;
+        for (std::size_t i = 0; i < (every ? kBufferings.size() : 1); ++i) {
+          ++turn;
+          cases.push_back({.row = &row,
+                           .collective = collective,
+                           .elements = length,
+                           .dtype = dtypes[turn % dtypes.size()],
+                           .op = average ? Op::average : Op::sum,
+                           .root = root,
+                           .buffering = kBufferings[(every ? i : turn) % kBufferings.size()],
+                           .seed = static_cast<std::uint32_t>(turn)});
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+void run_all(Cluster& cluster, const std::vector<Case>& cases) {
+  cluster.run([&](Communicator& world) {
+    for (const Case& c : cases) {
+      const std::string wrong = perform(world, c);
+      EXPECT_EQ(wrong, "") << "rank " << world.rank() << ": " << c.describe(world.ranks());
+      if (!wrong.empty()) return;
+    }
+  });
+}
+
+using Combination = std::tuple<Way, Collective>;
+
+class Matrix : public ::testing::TestWithParam<Combination> {};
+
+std::string name_of(const ::testing::TestParamInfo<Combination>& info) {
+  return fmt::format("{}_{}", to_string(std::get<0>(info.param)), trireme::to_string(std::get<1>(info.param)));
+}
+
+std::vector<Combination> combinations() {
+  std::vector<Combination> all;
+  for (const Way way : {Way::inproc, Way::shm, Way::tcp, Way::two_hosts, Way::interleaved}) {
+    for (int collective = 0; collective < kCollectives; ++collective) {
+      all.emplace_back(way, static_cast<Collective>(collective));
+    }
+  }
+  return all;
+}
+
+TEST_P(Matrix, OddLengths) {
+  const auto [way, collective] = GetParam();
+  const bool few = way == Way::interleaved || kEffort == 1;
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    Cluster cluster(way, ranks);
+    const auto p = static_cast<std::size_t>(ranks);
+    run_all(cluster, cases_of(collective, ranks, {0, 1, p - 1, p, p + 1, 1009}, !few));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Matrix, ManySegments) {
+  const auto [way, collective] = GetParam();
+  for (const int ranks : {2, 3, 5, 8}) {
+    if (kEffort == 1 && ranks == 8) continue;
+    Cluster cluster(way, ranks);
+    const bool shares = !reduces(collective) || collective == Collective::reduce_scatter;
+    const std::size_t length = shares && collective != Collective::broadcast ? 150001 : 300007;
+    run_all(cluster, cases_of(collective, ranks, {length}, false));
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Matrix, ::testing::ValuesIn(combinations()), name_of);
+
+}  // namespace
+}  // namespace trireme::test
