@@ -30,7 +30,7 @@ test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unopti
 bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
 	@tools/setup bench || echo 'make bench: going on without the peers that are missing'
 	@cmake --preset release >/dev/null  # finds peers that have come since
-	cmake --build --preset release --target trireme_bench probe peers
+	cmake --build --preset release --target trireme_cli trireme_bench probe peers
 	build/bench/trireme_bench $(if $(ONLY),--only '$(ONLY)')
 
 docs: build  ## make the tables and pictures of README and docs/ anew

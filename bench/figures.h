@@ -14,5 +14,6 @@ struct Figure {
 };
 
 std::vector<Figure> kernel_figures();
+std::vector<Figure> collective_figures();
 
 }  // namespace trireme

@@ -85,6 +85,7 @@ std::vector<Figure> simulator_figures() {
 std::vector<Figure> figures() {
   std::vector<Figure> all = simulator_figures();
   for (Figure& figure : kernel_figures()) all.push_back(std::move(figure));
+  for (Figure& figure : collective_figures()) all.push_back(std::move(figure));
   return all;
 }
 
@@ -100,19 +101,25 @@ int main(int argc, char** argv) {
   try {
     const std::regex only(argc == 3 ? argv[2] : ".*");
     bool any = false;
+    bool failed = false;
     for (const trireme::Figure& figure : trireme::figures()) {
       if (!std::regex_search(figure.name, only)) continue;
       any = true;
-      fmt::print("{} {:.4g}\n", figure.name, figure.measure());
-      std::fflush(stdout);
+      try {
+        fmt::print("{} {:.4g}\n", figure.name, figure.measure());
+        std::fflush(stdout);
+      } catch (const trireme::Error& error) {
+        fmt::print(stderr, "{}: {}\n", figure.name, error.what());
+        failed = true;
+      }
     }
     if (!any) {
       fmt::print(stderr, "no figure's name matches '{}'\n", argv[2]);
       return 2;
     }
+    return failed ? 1 : 0;
   } catch (const std::regex_error&) {
     fmt::print(stderr, "'{}' is not a regular expression\n", argv[2]);
     return 2;
   }
-  return 0;
 }

@@ -26,6 +26,8 @@ void add_simulate(CLI::App& app, Action& run);
 void add_choose(CLI::App& app, Action& run);
 void add_race(CLI::App& app, Action& run);
 void add_run(CLI::App& app, Action& run);
+void add_bench(CLI::App& app, Action& run);
 void add_bench_rank(CLI::App& app, Action& run);
+void add_tune(CLI::App& app, Action& run);
 
 }  // namespace trireme::cli

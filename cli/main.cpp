@@ -51,7 +51,9 @@ int main(int argc, char** argv) {
   trireme::cli::add_choose(app, run);
   trireme::cli::add_race(app, run);
   trireme::cli::add_run(app, run);
+  trireme::cli::add_bench(app, run);
   trireme::cli::add_bench_rank(app, run);
+  trireme::cli::add_tune(app, run);
   try {
     app.parse(argc, argv);
     const int status = run();

@@ -1,6 +1,7 @@
-// Other libraries, timed beside Trireme: starts their workers (bench/peers) and asks them, one question at a time, so
-// that a run can interleave several. A worker that is not asked uses no processor.
+// Other libraries, timed beside Trireme: starts their workers (bench/peers), so that a run can interleave several.
 #pragma once
+
+#include "cli/worker.h"
 
 #include <chrono>
 #include <cstdint>
@@ -11,15 +12,9 @@
 
 namespace trireme::cli {
 
-/// The ranks of one library. Not for several threads at once; the ranks end with the thread that started them.
+/// The ranks of one library; the probe (bench/probe.cpp) counts as one. Not for several threads at once.
 class [[nodiscard]] Peer {
  public:
-  /// Of one collective, on its slowest rank.
-  struct Timing {
-    double median_us = 0;
-    double min_us = 0;
-  };
-
   /// The names that there are.
   static std::vector<std::string> known();
 
@@ -29,7 +24,7 @@ class [[nodiscard]] Peer {
   /// Starts the ranks on this machine and waits until they are ready. `transport` is shm or tcp. Throws UsageError if
   /// there is no such peer, if it is not installed or not built, or if it can't use that transport.
   Peer(const std::string& name, int ranks, const std::string& transport,
-       const std::filesystem::path& folder_with_workers = workers());
+       const std::filesystem::path& folder_with_workers = workers(), const Interrupts* interrupts = nullptr);
 
   /// Ends all that was started.
   ~Peer();
@@ -37,14 +32,18 @@ class [[nodiscard]] Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  /// Times `repeats` runs on a float32 buffer of `bytes` in all. Throws UsageError if the peer lacks the collective,
-  /// PeerError if it ended, TimeoutError after `limit`; after either of these it is of no more use.
+  const std::string& name() const { return name_; }
+
+  /// As Worker::run() does.
   Timing run(const std::string& collective, std::uint64_t bytes, int repeats,
              std::chrono::milliseconds limit = std::chrono::minutes(10));
 
  private:
-  class Worker;
+  class Store;
+  std::vector<Process> plan(int ranks, const std::string& transport, const std::filesystem::path& folder);
+
   std::string name_;
+  std::unique_ptr<Store> store_;
   std::unique_ptr<Worker> worker_;
 };
 

@@ -65,15 +65,17 @@ TEST(Peers, RefuseWhatThereIsNot) {
   const auto start = [&](const std::string& name, int ranks, const std::string& transport) {
     return [=, folder = empty / ""] { const Peer peer(name, ranks, transport, folder); };
   };
-  EXPECT_EQ(Peer::known(), (std::vector<std::string>{"openmpi", "mpich", "gloo"}));
+  EXPECT_EQ(Peer::known(), (std::vector<std::string>{"openmpi", "mpich", "gloo", "probe"}));
   expect_throws<UsageError>(start("opnmpi", 2, "shm"), "did you mean 'openmpi'?");
   expect_throws<UsageError>(start("gloo", 2, "shm"), "gloo has no shared memory");
   expect_throws<UsageError>(start("gloo", 0, "tcp"), "1 rank or more");
   expect_throws<UsageError>(start("gloo", 2, "pigeon"), "shm or tcp, not 'pigeon'");
-  for (const std::string& name : Peer::known()) {
+  for (const std::string name : {"openmpi", "mpich", "gloo"}) {
     expect_throws<UsageError>(start(name, 2, "tcp"), "make bench");
     expect_throws<UsageError>(start(name, 2, "tcp"), name + "_collective");
   }
+  expect_throws<UsageError>(start("probe", 2, "shm"), "make bench");
+  expect_throws<UsageError>(start("probe", 2, "tcp"), "nothing but shared memory");
 }
 
 TEST(Peers, AnswerAndEnd) {
@@ -83,7 +85,7 @@ TEST(Peers, AnswerAndEnd) {
                   "read question || exit 0\n");
   {
     Peer peer("gloo", 3, "tcp", fake.folder());
-    const Peer::Timing timing = peer.run("allreduce", 4096, 10);
+    const Timing timing = peer.run("allreduce", 4096, 10);
     EXPECT_EQ(timing.median_us, 12.5);
     EXPECT_EQ(timing.min_us, 7.25);
     expect_throws<UsageError>([&] { peer.run("dance", 4, 1); }, "gloo: it has no dance 4 1");
@@ -160,7 +162,7 @@ TEST_P(RealPeer, TimesEveryCollective) {
       expect_throws<UsageError>([&] { peer.run(collective, 4096, 3); }, "it has no reduce_scatter");
       continue;
     }
-    const Peer::Timing timing = peer.run(collective, 4096, 3);
+    const Timing timing = peer.run(collective, 4096, 3);
     EXPECT_GT(timing.min_us, 0) << collective;
     EXPECT_GE(timing.median_us, timing.min_us) << collective;
   }

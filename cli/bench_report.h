@@ -1,0 +1,54 @@
+// What `trireme bench` has measured, as a table, as JSON and as a race to be drawn.
+#pragma once
+
+#include "cli/bench_contest.h"
+#include "trireme/choose.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+/// Where it was measured.
+struct Machine {
+  int cores = 0;
+  std::string model{};
+
+  static Machine here();
+};
+
+/// Bytes a second; 0 of a barrier.
+double algorithm_bandwidth(const Result& result);
+
+/// The same, times what the busiest link has to carry for each byte of the buffer, as nccl-tests count it: comparable
+/// between collectives and numbers of ranks.
+double bus_bandwidth(const Result& result, Collective collective, int ranks);
+
+/// Above 1: Trireme is faster.
+double ratio(const Result& trireme, const Result& peer);
+
+/// Prints the table size by size, as results come.
+class BenchTable {
+ public:
+  BenchTable(const Contest& contest, const Machine& machine);
+
+  void print(const std::vector<Result>& results) const;
+
+  /// What the reader should know at the end.
+  void finish() const;
+
+ private:
+  const Contest& contest_;
+};
+
+nlohmann::ordered_json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results);
+
+/// All ways that were timed at every size.
+Race bench_race(const Contest& contest, const std::vector<Result>& results);
+
+/// "measured by 'trireme bench' ..., 2 cores of ...", for below a picture.
+std::string bench_caption(const Contest& contest, const Machine& machine);
+
+}  // namespace trireme::cli

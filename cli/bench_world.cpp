@@ -1,0 +1,56 @@
+#include "cli/bench_world.h"
+
+#include "cli/cores.h"
+#include "rendezvous/server.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <vector>
+
+namespace trireme::cli {
+namespace {
+
+std::vector<Process> rank_processes(int ranks, const std::string& transport, std::uint16_t port) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  std::vector<Process> processes;
+  processes.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back({.command = {self, "bench-rank"},
+                         .environment = {{"RANK", std::to_string(rank)},
+                                         {"WORLD_SIZE", std::to_string(ranks)},
+                                         {"LOCAL_RANK", std::to_string(rank)},
+                                         {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
+                                         {"MASTER_ADDR", "127.0.0.1"},
+                                         {"MASTER_PORT", std::to_string(port)},
+                                         {"TRIREME_RENDEZVOUS", fmt::format("127.0.0.1:{}", port)},
+                                         {"TRIREME_TRANSPORT", transport}}});
+  }
+  return processes;
+}
+
+}  // namespace
+
+BenchWorld::BenchWorld(int ranks, const std::string& transport, const Interrupts* interrupts)
+    : server_(
+          std::make_unique<rendezvous::Server>("127.0.0.1", 0, ranks, rendezvous::Meetings::many, "trireme bench")) {
+  const Cores cores;
+  const bool pin = cores.count() >= ranks;
+  const auto bind = [&](int rank) {
+    if (pin) cores.bind_to_share(rank, ranks);
+  };
+  worker_ = std::make_unique<Worker>("trireme", rank_processes(ranks, transport, server_->port()),
+                                     Worker::Options{.interrupts = interrupts, .before_start = bind});
+  if (pin) cores.unbind();
+  worker_->wait_until_ready(ranks);
+}
+
+BenchWorld::~BenchWorld() = default;
+
+Timing BenchWorld::run(const std::string& collective, std::uint64_t bytes, int repeats, const std::string& buffers,
+                       const std::string& algorithm) {
+  return worker_->run(collective, bytes, repeats,
+                      fmt::format("{} {}", buffers, algorithm.empty() ? "chosen" : algorithm));
+}
+
+}  // namespace trireme::cli
