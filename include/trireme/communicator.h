@@ -122,7 +122,7 @@ class Communicator {
   Handle allreduce_async(Buffer data, Op op = Op::sum, const CallOptions& options = {});
   Handle allreduce_async(ConstBuffer in, Buffer out, Op op = Op::sum, const CallOptions& options = {});
 
-  /// `in` has one share a rank, in the order of ranks; `out` ends as the reduction of this rank's share.
+  /// `in` has one share a rank, in the order of ranks; `out` ends as the reduction of this rank's share, and may be it.
   void reduce_scatter(ConstBuffer in, Buffer out, Op op = Op::sum, const CallOptions& options = {});
   Handle reduce_scatter_async(ConstBuffer in, Buffer out, Op op = Op::sum, const CallOptions& options = {});
 
@@ -149,7 +149,7 @@ class Communicator {
   void gather(ConstBuffer in, Buffer out, int root, const CallOptions& options = {});
   Handle gather_async(ConstBuffer in, Buffer out, int root, const CallOptions& options = {});
 
-  /// `out` ends as this rank's share of the root's `in`; the others' `in` is not looked at.
+  /// `out` ends as this rank's share of the root's `in`, and may be it; the others' `in` is not looked at.
   void scatter(ConstBuffer in, Buffer out, int root, const CallOptions& options = {});
   Handle scatter_async(ConstBuffer in, Buffer out, int root, const CallOptions& options = {});
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 
 namespace trireme {
@@ -16,6 +17,7 @@ const std::byte* bytes_at(const void* data) { return static_cast<const std::byte
 std::byte* bytes_at(void* data) { return static_cast<std::byte*>(data); }
 
 void check_buffer(const ConstBuffer& buffer, std::string_view what) {
+  if (static_cast<int>(buffer.dtype) >= kDtypes) throw UsageError(fmt::format("{} has no dtype that there is", what));
   if (buffer.data == nullptr && buffer.elements > 0) {
     throw UsageError(fmt::format("{} is a null pointer to {} elements", what, buffer.elements));
   }
@@ -39,6 +41,16 @@ void check_elements(std::string_view what, std::size_t elements, std::size_t exp
   if (elements != expected) {
     throw UsageError(fmt::format("{} has {} elements; it must have {}, {}", what, elements, expected, why));
   }
+}
+
+/// `in` may lie at the one place in `out`, or `out` at the one place in `in`, that the collective allows.
+void check_overlap(const ConstBuffer& in, const Buffer& out, const void* allowed_in, const void* allowed_out) {
+  const std::byte* in_first = bytes_at(in.data);
+  const std::byte* out_first = bytes_at(static_cast<const void*>(out.data));
+  const std::less<> before;
+  const bool apart = !before(in_first, out_first + out.bytes()) || !before(out_first, in_first + in.bytes());
+  if (apart || in.bytes() == 0 || out.bytes() == 0 || (in.data == allowed_in && out.data == allowed_out)) return;
+  throw UsageError("in and out overlap, other than this collective does in place");
 }
 
 void check_rank(std::string_view what, int rank, int ranks) {
@@ -73,17 +85,20 @@ Request allreduce_request(const ConstBuffer& in, const Buffer& out, Op op, const
   check_buffer(out, "out");
   check_same_dtype(in, out);
   check_elements("out", out.elements, in.elements, "as in has");
+  check_overlap(in, out, out.data, out.data);
   return {.call = reducing_call(Collective::allreduce, in.dtype, op, in.elements),
           .input = bytes_at(in.data),
           .output = bytes_at(out.data),
           .options = options};
 }
 
-Request reduce_scatter_request(const ConstBuffer& in, const Buffer& out, Op op, int ranks, const CallOptions& options) {
+Request reduce_scatter_request(const ConstBuffer& in, const Buffer& out, Op op, int rank, int ranks,
+                               const CallOptions& options) {
   check_buffer(in, "in");
   check_buffer(out, "out");
   check_same_dtype(in, out);
   check_elements("in", in.elements, out.elements * static_cast<std::size_t>(ranks), "a share for each rank");
+  check_overlap(in, out, in.data, bytes_at(in.data) + out.bytes() * static_cast<std::size_t>(rank));
   return {.call = reducing_call(Collective::reduce_scatter, in.dtype, op, in.elements),
           .input = bytes_at(in.data),
           .output = bytes_at(out.data),
@@ -95,6 +110,7 @@ Request reduce_scatter_request(const ConstBuffer& in, const Buffer& out, Op op, 
 /// For allgather and for the root of gather: the own share may be in its place already.
 void find_in_place(Request& request, const ConstBuffer& in, const Buffer& out, std::size_t offset) {
   const std::byte* place = bytes_at(out.data) + offset * bytes_of(out.dtype);
+  check_overlap(in, out, place, out.data);
   if (in.elements > 0 && bytes_at(in.data) == place) request.input = request.output;
 }
 
@@ -150,6 +166,7 @@ Request reduce_request(const ConstBuffer& in, const Buffer& out, int root, Op op
     check_buffer(out, "out");
     check_same_dtype(in, out);
     check_elements("out", out.elements, in.elements, "as in has");
+    check_overlap(in, out, out.data, out.data);
   }
   return {.call = reducing_call(Collective::reduce, in.dtype, op, in.elements, root),
           .input = bytes_at(in.data),
@@ -187,6 +204,7 @@ Request scatter_request(const ConstBuffer& in, const Buffer& out, int root, int 
     check_buffer(in, "in");
     check_same_dtype(in, out);
     check_elements("in", in.elements, all, "a share for each rank");
+    check_overlap(in, out, in.data, bytes_at(in.data) + out.bytes() * static_cast<std::size_t>(rank));
   }
   return {.call = collective_call(Collective::scatter, out.dtype, all, root),
           .input = rank == root ? bytes_at(in.data) : nullptr,
@@ -204,6 +222,7 @@ Request all_to_all_request(const ConstBuffer& in, const Buffer& out, int ranks, 
   check_elements("out", out.elements, in.elements, "as in has");
   const std::size_t share = in.elements / static_cast<std::size_t>(ranks);
   check_elements("in", in.elements, share * static_cast<std::size_t>(ranks), "a multiple of the number of ranks");
+  check_overlap(in, out, out.data, out.data);
   return {.call = collective_call(Collective::all_to_all, in.dtype, in.elements),
           .input = bytes_at(in.data),
           .output = bytes_at(out.data),
@@ -222,8 +241,7 @@ Request uneven_all_to_all_request(const ConstBuffer& in, std::span<const std::si
   check_elements("in", in.elements, sum(to), "as `to` says for all");
   check_elements("out", out.elements, sum(from), "as `from` says for all");
   check_elements("from", from[rank], to[rank], "for this rank itself, as `to` says");
-  if (in.data == out.data && in.elements > 0)
-    throw UsageError("in and out must differ where shares have different sizes");
+  check_overlap(in, out, nullptr, nullptr);
   // Nobody knows all sizes, so they are no part of what the ranks agree on.
   Call call = collective_call(Collective::all_to_all, in.dtype, 0);
   call.shape = 1;
@@ -298,11 +316,11 @@ Handle Communicator::allreduce_async(ConstBuffer in, Buffer out, Op op, const Ca
 }
 
 void Communicator::reduce_scatter(ConstBuffer in, Buffer out, Op op, const CallOptions& options) {
-  state_->run(reduce_scatter_request(in, out, op, ranks(), options));
+  state_->run(reduce_scatter_request(in, out, op, rank(), ranks(), options));
 }
 
 Handle Communicator::reduce_scatter_async(ConstBuffer in, Buffer out, Op op, const CallOptions& options) {
-  return Handle(state_->start(reduce_scatter_request(in, out, op, ranks(), options)));
+  return Handle(state_->start(reduce_scatter_request(in, out, op, rank(), ranks(), options)));
 }
 
 void Communicator::allgather(ConstBuffer in, Buffer out, const CallOptions& options) {
@@ -443,7 +461,7 @@ Communicator Communicator::split(int colour, int key) {
 Window Communicator::window(std::size_t bytes) {
   state_->check_open();
   Window window;
-  const std::shared_ptr<std::byte> memory = shared_memory(state_->world, bytes);
+  const std::shared_ptr<std::byte> memory = shared_memory(state_->world, bytes, Contents::zeros);
   window.data_ = memory.get();
   window.bytes_ = bytes;
   window.owner_ = memory;

@@ -19,9 +19,9 @@ std::size_t part_of(std::size_t elements, int parts, int part) {
 
 }  // namespace
 
-std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes) {
+std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes, Contents contents) {
   if (transport::Arena* arena = world->engine->arena(); arena != nullptr) {
-    std::byte* data = arena->take(bytes);
+    std::byte* data = contents == Contents::zeros ? arena->take_zeros(bytes) : arena->take(bytes);
     if (data == nullptr) {
       throw UsageError(fmt::format("there is no room for {} bytes of shared memory beside what is in use", bytes));
     }
@@ -197,7 +197,7 @@ void Communicator::State::place_scratch(Operation& operation) const {
     if (lacks(i)) needed += operation.blocks[i].elements;
   }
   if (needed * bytes > operation.scratch_bytes) {
-    operation.scratch = shared_memory(world, needed * bytes);
+    operation.scratch = shared_memory(world, needed * bytes, Contents::anything);
     operation.scratch_bytes = needed * bytes;
   }
   std::size_t used = 0;

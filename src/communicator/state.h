@@ -99,6 +99,7 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
 };
 
 /// Memory that peers on the host see, if there is any, kept as long as it is used.
-std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes);
+enum class Contents : std::uint8_t { anything, zeros };
+std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes, Contents contents);
 
 }  // namespace trireme

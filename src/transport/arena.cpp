@@ -1,6 +1,7 @@
 #include "transport/arena.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fcntl.h>
 #include <iterator>
 
@@ -17,7 +18,16 @@ Arena::Arena(std::byte* base, std::size_t bytes, int descriptor, std::size_t fil
   if (bytes > 0) free_[0] = bytes;
 }
 
-std::byte* Arena::take(std::size_t bytes) {
+std::byte* Arena::take(std::size_t bytes) { return take(bytes, nullptr); }
+
+std::byte* Arena::take_zeros(std::size_t bytes) {
+  std::size_t used = 0;
+  std::byte* start = take(bytes, &used);
+  if (used > 0) std::memset(start, 0, used);
+  return start;
+}
+
+std::byte* Arena::take(std::size_t bytes, std::size_t* used) {
   // Whole pages, and room between stretches, so that neighbours never share a line.
   const std::size_t size = std::max<std::size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
   if (size < bytes) return nullptr;
@@ -28,6 +38,8 @@ std::byte* Arena::take(std::size_t bytes) {
   free_.erase(found);
   if (length > size) free_[start + size] = length - size;
   taken_[start] = size;
+  if (used != nullptr) *used = std::min(size, std::max(fresh_, start) - start);
+  fresh_ = std::max(fresh_, start + size);
   return base_ + start;
 }
 

@@ -15,6 +15,9 @@ class Arena {
   /// Page-aligned, filled with zeros or what was there before; null if there is no such stretch left.
   std::byte* take(std::size_t bytes);
 
+  /// The same, filled with zeros.
+  std::byte* take_zeros(std::size_t bytes);
+
   /// The start of a stretch that take() gave. What is small stays in memory, to be taken again.
   void give_back(std::byte* start);
 
@@ -26,10 +29,14 @@ class Arena {
   std::size_t bytes() const { return bytes_; }
 
  private:
+  /// `used`: how many of the bytes may hold something.
+  std::byte* take(std::size_t bytes, std::size_t* used);
+
   std::byte* base_;
   std::size_t bytes_;
   int descriptor_;
   std::size_t file_offset_;
+  std::size_t fresh_ = 0;  ///< from here on, nothing was ever taken
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;   ///< start to bytes; neighbours are joined
   std::map<std::size_t, std::size_t> taken_;  ///< start to bytes
