@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <poll.h>
+#include <thread>
 #include <unistd.h>
 
 namespace trireme::transport {
@@ -319,6 +322,12 @@ void Host::check_processes() {
   }
 }
 
+bool Host::lends() const {
+  return std::any_of(lent_.begin(), lent_.end(), [&](const Lent& lent) {
+    return lent.outgoing != nullptr && lent.peer >= 0 && !peers_[lent.peer].gone;
+  });
+}
+
 void Host::lose(Peer& peer, const std::string& why) {
   if (peer.gone) return;
   peer.gone = true;
@@ -326,8 +335,22 @@ void Host::lose(Peer& peer, const std::string& why) {
 }
 
 void Host::close() {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kFarewell = std::chrono::seconds(1);
+  const auto until = Clock::now() + kFarewell;
   for (Peer& peer : peers_) {
-    if (!peer.gone) send_control(peer, {RecordKind::goodbye, 0});
+    if (peer.gone) continue;
+    // After all that the peer waits for: what it lent is given back. A peer that does not read is not waited for long.
+    peer.controls.push_back({RecordKind::goodbye, 0});
+    while (!peer.controls.empty()) {
+      if (send_control(peer, peer.controls.front())) {
+        peer.controls.pop_front();
+      } else if (Clock::now() < until) {
+        std::this_thread::yield();
+      } else {
+        break;
+      }
+    }
     peer.gone = true;
   }
 }

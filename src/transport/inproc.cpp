@@ -16,7 +16,9 @@ struct alignas(kLine) OwnLine {
 }  // namespace
 
 struct Inproc::State {
-  explicit State(int count) : ranks(count), bells(count), rings(Mapping::anonymous(ring_bytes(count))) {}
+  explicit State(int count) : ranks(count), bells(count), rings(Mapping::anonymous(ring_bytes(count))) {
+    for (int rank = 0; rank < count; ++rank) arenas.push_back(Mapping::anonymous(physical_memory()));
+  }
 
   static std::size_t ring_bytes(int count) { return sizeof(ByteRing) * static_cast<std::size_t>(count) * count; }
 
@@ -27,6 +29,7 @@ struct Inproc::State {
   int ranks;
   std::vector<OwnLine> bells;
   Mapping rings;
+  std::vector<Mapping> arenas;  ///< by rank; not a rank's own, since its peers may read its last messages when it has gone
 };
 
 namespace {
@@ -36,8 +39,7 @@ class InprocMemory final : public HostMemory {
   InprocMemory(std::shared_ptr<Inproc::State> state, int rank)
       : state_(std::move(state)),
         rank_(rank),
-        mapping_(Mapping::anonymous(physical_memory())),
-        arena_(mapping_.data(), mapping_.bytes(), -1, 0) {}
+        arena_(state_->arenas[rank].data(), state_->arenas[rank].bytes(), -1, 0) {}
 
   Arena& arena() override { return arena_; }
   Visible visible() const override { return kEverything; }
@@ -62,7 +64,6 @@ class InprocMemory final : public HostMemory {
 
   std::shared_ptr<Inproc::State> state_;
   int rank_;
-  Mapping mapping_;
   Arena arena_;
 };
 
