@@ -186,6 +186,7 @@ class Engine final : public transport::Inbox {
   std::vector<Asked> asked_;
   std::vector<std::string> gone_;  ///< by rank: why nothing comes from it any more; empty: it is there
   Clock::time_point last_tick_;
+  unsigned steps_ = 0;
 
   bool failing_ = false;  ///< an error is set, and the transports are still open
   std::atomic<bool> failed_{false};

@@ -208,6 +208,15 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const Incoming& incoming = arrival.incoming;
   const bool lent_right = incoming.lent.empty() || incoming.lent.size() == static_cast<std::size_t>(node.run.count) ||
                           (incoming.lent.size() == 1 && !incoming.offered);
+  // What goes from whom to whom in uneven shares is no part of the call that they compare.
+  if (incoming.bytes != bytes && operation.call.collective == Collective::all_to_all && operation.call.shape != 0) {
+    const std::size_t element = bytes_of(operation.call.dtype);
+    fail(ErrorKind::usage, fmt::format("ranks disagree in all_to_all of {} in uneven shares (operation {}): {} sends {} "
+                                       "elements to {}, which expects {}",
+                                       to_string(operation.call.dtype), operation.sequence, parts_.names[peer],
+                                       incoming.bytes / element, parts_.names[parts_.rank], bytes / element));
+    return;
+  }
   if (place.here || incoming.bytes != bytes || !lent_right) {
     fail(ErrorKind::protocol,
          parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe());
@@ -222,14 +231,15 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   if (waits && place.incoming.scarce && place.incoming.lent.empty() && !place.aside) set_aside(place);
 }
 
+// In the order in which they became ready, so that segments go out in theirs.
 void Engine::run_ready() {
   if (running_ready_) return;
   running_ready_ = true;
-  while (!ready_.empty() && !failing_) {
-    const Ready ready = ready_.back();
-    ready_.pop_back();
+  for (std::size_t i = 0; i < ready_.size() && !failing_; ++i) {
+    const Ready ready = ready_[i];
     go_on(ready);
   }
+  ready_.clear();
   running_ready_ = false;
 }
 

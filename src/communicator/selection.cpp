@@ -85,7 +85,9 @@ const Pick& Selector::pick(Collective collective, std::size_t bytes, std::string
   return found->second;
 }
 
-const Pick& Selector::pick_direct(Collective collective) { return pick(collective, 0, "direct"); }
+const Pick& Selector::pick_direct(Collective collective) {
+  return pick(collective, 0, forced_.contains(collective) ? "" : "direct");
+}
 
 Pick Selector::fastest(Collective collective, std::size_t bytes) const {
   if (ranks_ == 1) return by_name(collective, algorithms(collective).front().name, "there is one rank");

@@ -46,7 +46,8 @@ void Engine::shut_down() {
   const auto all_sent = [&] {
     return std::all_of(controls_.begin(), controls_.end(), [](const auto& control) { return control->sent; });
   };
-  while (!all_sent() && Clock::now() < until) {
+  // What others have on loan from here they give back, or say goodbye: then they won't touch it any more.
+  while ((!all_sent() || (host_ && host_->lends())) && Clock::now() < until) {
     if (host_) host_->progress();
     if (tcp_) tcp_->progress();
   }
