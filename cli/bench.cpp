@@ -108,16 +108,17 @@ std::vector<std::string> parse_algorithms(const std::string& text, Collective co
     }
     return names;
   }
-  for (const std::string& name : split(text, "--algorithm")) {
-    const bool full = name.find('/') != std::string::npos;
-    const Algorithm& algorithm = find_row(name, full ? "" : std::string(to_string(collective)));
-    if (algorithm.collective != collective) {
-      throw UsageError(fmt::format("{} is an algorithm for {}, not for {}", name, to_string(algorithm.collective),
-                                   to_string(collective)));
-    }
+  std::vector<std::string> known;
+  for (const Algorithm& algorithm : algorithms(collective)) known.emplace_back(algorithm.name);
+  for (const std::string& word : split(text, "--algorithm")) {
+    // Also as 'trireme algorithms' writes it: broadcast/tree.
+    const std::string prefix = fmt::format("{}/", to_string(collective));
+    const std::string name = word.starts_with(prefix) ? word.substr(prefix.size()) : word;
+    check_words({name}, known, fmt::format("algorithm for {}", to_string(collective)));
+    const Algorithm& algorithm = find_row(name, std::string(to_string(collective)));
     if (algorithm.served) throw UsageError(fmt::format("{} needs extra ranks that only serve", name));
     check(algorithm, {.ranks = ranks});
-    names.emplace_back(algorithm.name);
+    names.push_back(name);
   }
   return names;
 }
