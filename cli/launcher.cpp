@@ -2,6 +2,7 @@
 
 #include "cli/cores.h"
 #include "cli/lines.h"
+#include "cli/process.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
 #include "rendezvous/socket.h"
@@ -21,8 +22,6 @@
 #include <memory>
 #include <poll.h>
 #include <string_view>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -33,85 +32,9 @@
 namespace trireme::cli {
 namespace {
 
-using rendezvous::Descriptor;
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void fail(std::string_view what) {
-  throw SystemError(fmt::format("run: {}: {}", what, std::generic_category().message(errno)));
-}
-
 std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
-
-struct Pipe {
-  Descriptor out;
-  Descriptor in;
-
-  Pipe() {
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail("no pipe");
-    out = Descriptor(ends[0]);
-    in = Descriptor(ends[1]);
-  }
-};
-
-// Signals come by a descriptor for as long as this lives. Those that were ignored stay so: nohup means it.
-class Signals {
- public:
-  Signals() {
-    sigset_t taken;
-    ::sigemptyset(&taken);
-    ::sigaddset(&taken, SIGCHLD);
-    for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
-      struct sigaction present {};
-      ::sigaction(signal, nullptr, &present);
-      if (present.sa_handler != SIG_IGN) ::sigaddset(&taken, signal);
-    }
-    struct sigaction action {};
-    action.sa_handler = SIG_DFL;  // Ignored children would vanish without a status.
-    ::sigaction(SIGCHLD, &action, nullptr);
-    action.sa_handler = SIG_IGN;
-    ::sigaction(SIGPIPE, &action, &pipe_);
-    ::pthread_sigmask(SIG_BLOCK, &taken, &mask_);
-    descriptor_ = Descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
-    if (!descriptor_) fail("no descriptor for signals");
-  }
-  ~Signals() { restore(); }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-
-  const Descriptor& descriptor() const { return descriptor_; }
-
-  // As it was before; safe in a child.
-  void restore() const {
-    ::sigaction(SIGPIPE, &pipe_, nullptr);
-    ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
-  }
-
- private:
-  struct sigaction pipe_ {};
-  sigset_t mask_{};
-  Descriptor descriptor_;
-};
-
-// The files of many ranks are more than the usual limit, which is for programs that can't count so far. Ranks get theirs
-// back.
-class FileLimit {
- public:
-  FileLimit() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit most = before_;
-    most.rlim_cur = most.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &most);
-  }
-  ~FileLimit() { restore(); }
-  FileLimit(const FileLimit&) = delete;
-  FileLimit& operator=(const FileLimit&) = delete;
-
-  void restore() const { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // A port for what programs do with MASTER_PORT. Bound but not listened at, it is nobody else's, and still free for a
 // rank that listens there with SO_REUSEADDR, as servers do.
@@ -122,7 +45,7 @@ class ReservedPort {
     const rendezvous::Address address = rendezvous::resolve("127.0.0.1", 0).front();
     if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
         ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) {
-      fail("no port");
+      fail_with_errno("no port");
     }
   }
   std::uint16_t number() const { return rendezvous::local_port(socket_); }
@@ -204,7 +127,7 @@ class Launcher {
     int error = 0;
     for (int rank = 0; rank < options_.ranks && error == 0; ++rank) {
       if (pin) pinned = cores.bind_to_share(rank, options_.ranks) && pinned;
-      error = start(rank, common);
+      error = start_rank(rank, common);
     }
     if (pin) cores.unbind();
     if (!pinned) say("this system does not let ranks be pinned to cores; they share all of them");
@@ -228,71 +151,27 @@ class Launcher {
     return variables;
   }
 
-  // This process's environment with some variables set anew.
-  static std::vector<std::string> environment_with(std::vector<std::string> variables) {
-    const auto is_kept = [&](std::string_view old) {
-      const std::string_view name = old.substr(0, old.find('=') + 1);
-      return std::none_of(variables.begin(), variables.end(),
-                          [&](const std::string& variable) { return variable.starts_with(name); });
-    };
-    std::vector<std::string> kept;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      if (is_kept(*variable)) kept.emplace_back(*variable);
-    }
-    variables.insert(variables.end(), kept.begin(), kept.end());
-    return variables;
-  }
-
-  static std::vector<char*> pointers(std::vector<std::string>& strings) {
-    std::vector<char*> all;
-    all.reserve(strings.size() + 1);
-    for (std::string& string : strings) all.push_back(string.data());
-    all.push_back(nullptr);
-    return all;
-  }
-
   // Returns 0, or why the program can't be executed.
-  int start(int number, std::vector<std::string> variables) {
-    variables.push_back(fmt::format("RANK={}", number));
-    variables.push_back(fmt::format("LOCAL_RANK={}", number));
-    std::vector<std::string> environment = environment_with(std::move(variables));
-    std::vector<std::string> command = options_.command;
-    const std::vector<char*> envp = pointers(environment);
-    const std::vector<char*> argv = pointers(command);
-    // Only one group can read from a terminal.
-    Rank rank{.number = number, .own_group = number > 0 || ::isatty(STDIN_FILENO) == 0};
+  int start_rank(int number, const std::vector<std::string>& common) {
+    Command command{.words = options_.command, .variables = common};
+    command.variables.push_back(fmt::format("RANK={}", number));
+    command.variables.push_back(fmt::format("LOCAL_RANK={}", number));
+    command.own_group = number > 0 || ::isatty(STDIN_FILENO) == 0;  // Only one group can read from a terminal.
+    if (number > 0) command.input = null_.get();
     std::vector<Pipe> output(options_.prefix ? 2 : 0);
-    Pipe trouble;  // Closed when the program is executed; otherwise says why it is not.
-    const pid_t launcher = ::getpid();
-    rank.pid = ::fork();
-    if (rank.pid < 0) fail(fmt::format("rank {} can't be started", number));
-    if (rank.pid == 0) {
-      // Only what is safe in a child of a process with threads.
-      if (rank.own_group) ::setpgid(0, 0);
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != launcher) ::_exit(kNotExecutable);  // It had died before it could be asked for.
-      if (number > 0) ::dup2(null_.get(), STDIN_FILENO);
-      for (std::size_t i = 0; i < output.size(); ++i)
-        ::dup2(output[i].in.get(), i == 0 ? STDOUT_FILENO : STDERR_FILENO);
-      limit_.restore();
-      signals_.restore();
-      ::execvpe(argv[0], argv.data(), envp.data());
-      const int error = errno;
-      [[maybe_unused]] const ssize_t written = ::write(trouble.in.get(), &error, sizeof(error));
-      ::_exit(kNotExecutable);
+    if (options_.prefix) {
+      command.output = output[0].in.get();
+      command.error = output[1].in.get();
     }
+    const Started started = start(command, signals_, limit_);
+    Rank& rank = ranks_.emplace_back(Rank{.number = number, .pid = started.pid, .own_group = command.own_group});
     const std::string prefix = fmt::format("[{:{}}] ", number, fmt::formatted_size("{}", options_.ranks - 1));
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      Sink& sink = i == 0 ? out_ : *err_;
-      ::fcntl(output[i].out.get(), F_SETFL, O_NONBLOCK);
-      rank.streams.push_back({std::move(output[i].out), Lines(prefix, sink), &sink});
+    for (Pipe& pipe : output) {
+      Sink& sink = &pipe == output.data() ? out_ : *err_;
+      ::fcntl(pipe.out.get(), F_SETFL, O_NONBLOCK);
+      rank.streams.push_back({std::move(pipe.out), Lines(prefix, sink), &sink});
     }
-    ranks_.push_back(std::move(rank));
-    trouble.in.close();
-    int error = 0;
-    ssize_t count = 0;
-    while ((count = ::read(trouble.out.get(), &error, sizeof(error))) < 0 && errno == EINTR) continue;
-    return count == sizeof(error) ? error : 0;
+    return started.error;
   }
 
   void explain_failed_start(int error) {
@@ -340,7 +219,7 @@ class Launcher {
         polled.push_back(&stream);
       }
     }
-    if (::poll(entries.data(), entries.size(), wait_time()) < 0 && errno != EINTR) fail("poll");
+    if (::poll(entries.data(), entries.size(), wait_time()) < 0 && errno != EINTR) fail_with_errno("poll");
     if (entries[0].revents != 0) take_signals();
     for (std::size_t i = 1; i < sinks_end; ++i) {
       if (entries[i].revents != 0) (entries[i].fd == out_.descriptor() ? out_ : own_err_).write_some();
@@ -448,7 +327,8 @@ class Launcher {
     for (Rank& rank : ranks_) {
       if (rank.ended) continue;
       siginfo_t info{};
-      if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0) fail("waitid");
+      if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+        fail_with_errno("waitid");
       if (info.si_pid == 0) continue;
       rank.ended = true;
       drain(rank);  // What it said comes before what is said of it.

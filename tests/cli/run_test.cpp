@@ -121,6 +121,11 @@ class PidFiles {
     return fmt::format("echo $$ > {0}/tmp.$RANK; mv {0}/tmp.$RANK {0}/$RANK;", folder_ / ".");
   }
 
+  // Lets a rank wait until so many have written theirs.
+  std::string wait_script(int ranks) const {
+    return fmt::format("while [ $(ls {} | grep -c '^[0-9]') -lt {} ]; do sleep 0.05; done;", folder_ / ".", ranks);
+  }
+
   // Those of all ranks, once they are there.
   std::vector<pid_t> wait_for(int ranks) const {
     std::vector<pid_t> pids;
@@ -316,9 +321,9 @@ TEST(RunEnds, WithTheStatusOfTheFirstToFail) {
 
 TEST(RunEnds, WithTheSignalOfTheFirstToBeKilled) {
   const PidFiles pids;
-  const Ran ran = run_ranks(3, pids.script() + "[ $RANK = 1 ] && kill -9 $$; exec sleep 100");
+  const Ran ran = run_ranks(3, pids.script() + pids.wait_script(3) + "[ $RANK = 1 ] && kill -9 $$; exec sleep 100");
   EXPECT_EQ(ran.status, 137);
-  const auto all = pids.wait_for(2);
+  const auto all = pids.wait_for(3);
   EXPECT_EQ(
       ran.err,
       fmt::format("trireme run: rank 1 (pid {}) was killed by signal 9 (Killed); ending the other ranks\n", all[1]));
@@ -326,22 +331,23 @@ TEST(RunEnds, WithTheSignalOfTheFirstToBeKilled) {
 }
 
 TEST(RunEnds, ByForceAfterTheGrace) {
+  const PidFiles pids;
   const auto start = Clock::now();
   // Rank 2 is stopped, but ends when it is told to.
   const Ran ran = run_ranks(4,
-                            "trap '' TERM; [ $RANK = 0 ] && sleep 0.3 && exit 5; [ $RANK = 2 ] && trap - TERM && "
-                            "kill -STOP $$; while :; do sleep 0.1; done",
+                            "[ $RANK = 2 ] || trap '' TERM;" + pids.script() + "[ $RANK = 2 ] && kill -STOP $$;" +
+                                pids.wait_script(4) + "[ $RANK = 0 ] && exit 5; while :; do sleep 0.1; done",
                             {"--grace", "500ms"});
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_EQ(ran.status, 5);
   EXPECT_TRUE(contains(ran.err, "ranks 1 and 3 did not end within 500 ms; killing them")) << ran.err;
+  expect_gone(pids.wait_for(4));
 }
 
 TEST(RunEnds, WithWhatRanksStarted) {
   const PidFiles pids;
-  const std::string script =
-      "[ $RANK = 0 ] && sleep 0.3 && exit 4; sh -c '" + pids.script() + " sleep 100; true'; true";
-  const Ran ran = run_ranks(3, "[ $RANK = 0 ] && " + pids.script() + script);
+  const Ran ran = run_ranks(3, "if [ $RANK = 0 ]; then " + pids.script() + pids.wait_script(3) + "exit 4; fi; sh -c '" +
+                                   pids.script() + "sleep 100; true'; true");
   EXPECT_EQ(ran.status, 4);
   expect_gone(pids.wait_for(3));
 }
@@ -358,10 +364,10 @@ TEST(RunEnds, ThoughOutputIsStillHeldOpen) {
 TEST(RunEnds, AfterTheTimeout) {
   const PidFiles pids;
   const auto start = Clock::now();
-  const Ran ran = run_ranks(2, pids.script() + "exec sleep 100", {"--timeout", "500ms"});
+  const Ran ran = run_ranks(2, pids.script() + "exec sleep 100", {"--timeout", "1500ms"});
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_EQ(ran.status, 124);
-  EXPECT_EQ(ran.err, "trireme run: the time of 500 ms is over; ending all ranks\n");
+  EXPECT_EQ(ran.err, "trireme run: the time of 1.5 s is over; ending all ranks\n");
   expect_gone(pids.wait_for(2));
   EXPECT_EQ(run_ranks(2, "exit 0", {"--timeout", "100s"}).status, 0);
 }

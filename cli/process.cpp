@@ -1,0 +1,120 @@
+#include "cli/process.h"
+
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace trireme::cli {
+namespace {
+
+// Should the program not be executed; nobody looks at it then.
+constexpr int kNeverExecuted = 126;
+
+// This process's environment with some variables set anew.
+std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
+  const auto is_kept = [&](std::string_view old) {
+    const std::string_view name = old.substr(0, old.find('=') + 1);
+    return std::none_of(variables.begin(), variables.end(),
+                        [&](const std::string& variable) { return variable.starts_with(name); });
+  };
+  std::vector<std::string> all = variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (is_kept(*variable)) all.emplace_back(*variable);
+  }
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> all;
+  all.reserve(strings.size() + 1);
+  for (std::string& string : strings) all.push_back(string.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+}  // namespace
+
+void fail_with_errno(const std::string& what) {
+  throw SystemError(fmt::format("run: {}: {}", what, std::generic_category().message(errno)));
+}
+
+Signals::Signals() {
+  sigset_t taken;
+  ::sigemptyset(&taken);
+  ::sigaddset(&taken, SIGCHLD);
+  for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+    struct sigaction present {};
+    ::sigaction(signal, nullptr, &present);
+    if (present.sa_handler != SIG_IGN) ::sigaddset(&taken, signal);
+  }
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;  // Ignored children would vanish without a status.
+  ::sigaction(SIGCHLD, &action, nullptr);
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, &pipe_);
+  ::pthread_sigmask(SIG_BLOCK, &taken, &mask_);
+  descriptor_ = Descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!descriptor_) fail_with_errno("no descriptor for signals");
+}
+
+void Signals::restore() const {
+  ::sigaction(SIGPIPE, &pipe_, nullptr);
+  ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+}
+
+FileLimit::FileLimit() {
+  ::getrlimit(RLIMIT_NOFILE, &before_);
+  rlimit most = before_;
+  most.rlim_cur = most.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &most);
+}
+
+Pipe::Pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail_with_errno("no pipe");
+  out = Descriptor(ends[0]);
+  in = Descriptor(ends[1]);
+}
+
+Started start(const Command& command, const Signals& signals, const FileLimit& limit) {
+  std::vector<std::string> environment = environment_with(command.variables);
+  std::vector<std::string> words = command.words;
+  const std::vector<char*> envp = pointers(environment);
+  const std::vector<char*> argv = pointers(words);
+  Pipe trouble;  // Closed when the program is executed; otherwise says why it is not.
+  const pid_t parent = ::getpid();
+  Started started{.pid = ::fork()};
+  if (started.pid < 0) fail_with_errno("there can't be one more process");
+  if (started.pid == 0) {
+    // Only what is safe in a child of a process with threads.
+    if (command.own_group) ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kNeverExecuted);  // It died before that was asked for.
+    if (command.input >= 0) ::dup2(command.input, STDIN_FILENO);
+    if (command.output >= 0) ::dup2(command.output, STDOUT_FILENO);
+    if (command.error >= 0) ::dup2(command.error, STDERR_FILENO);
+    limit.restore();
+    signals.restore();
+    ::execvpe(argv[0], argv.data(), envp.data());
+    const int error = errno;
+    [[maybe_unused]] const ssize_t written = ::write(trouble.in.get(), &error, sizeof(error));
+    ::_exit(kNeverExecuted);
+  }
+  trouble.in.close();
+  ssize_t count = 0;
+  while ((count = ::read(trouble.out.get(), &started.error, sizeof(started.error))) < 0 && errno == EINTR) continue;
+  if (count != sizeof(started.error)) started.error = 0;
+  return started;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,79 @@
+// Starting other programs as children that die with this one, and what a parent of many has to set up for itself.
+#pragma once
+
+#include "rendezvous/socket.h"
+
+#include <csignal>
+#include <string>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <vector>
+
+namespace trireme::cli {
+
+using rendezvous::Descriptor;
+
+/// Throws SystemError with errno's reason.
+[[noreturn]] void fail_with_errno(const std::string& what);
+
+/// The signals that a parent passes on, and those of children that end, come by a descriptor for as long as this lives.
+/// Those that were ignored stay so: nohup means it.
+class Signals {
+ public:
+  Signals();
+  ~Signals() { restore(); }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  const Descriptor& descriptor() const { return descriptor_; }
+
+  /// As it was before; safe in a child.
+  void restore() const;
+
+ private:
+  struct sigaction pipe_ {};
+  sigset_t mask_{};
+  Descriptor descriptor_;
+};
+
+/// The files of many ranks are more than the usual limit, which is for programs that can't count so far. They get theirs
+/// back.
+class FileLimit {
+ public:
+  FileLimit();
+  ~FileLimit() { restore(); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+  /// As it was before; safe in a child.
+  void restore() const { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+struct Pipe {
+  Descriptor out;
+  Descriptor in;
+  Pipe();
+};
+
+struct Command {
+  std::vector<std::string> words;      ///< the program and its arguments
+  std::vector<std::string> variables;  ///< NAME=value, in place of or besides those of this process
+  bool own_group = true;               ///< in a process group of its own
+  int input = -1;                      ///< -1: this process's own; likewise
+  int output = -1;
+  int error = -1;
+};
+
+struct Started {
+  pid_t pid = -1;
+  int error = 0;  ///< why the program could not be executed; its process ends then
+};
+
+/// Starts a program, which is killed should this process die, and waits until it is executed. Throws SystemError if there
+/// can't be one more process.
+Started start(const Command& command, const Signals& signals, const FileLimit& limit);
+
+}  // namespace trireme::cli
