@@ -282,9 +282,9 @@ Handle::~Handle() {
 
 void Handle::wait() {
   if (!state_) return;
-  const std::shared_ptr<State> state = std::move(state_);
   // Not the operation's any more, whatever becomes of it: the engine may keep that as long as it lives itself.
-  const std::shared_ptr<Communicator::State> owner = std::move(state->owner);
+  const std::shared_ptr<Communicator::State> owner = std::move(state_->owner);
+  const std::shared_ptr<State> state = std::move(state_);
   owner->world->engine->wait(*state);
   owner->recycle(state);
 }
@@ -461,10 +461,13 @@ Communicator Communicator::split(int colour, int key) {
 Window Communicator::window(std::size_t bytes) {
   state_->check_open();
   Window window;
-  const std::shared_ptr<std::byte> memory = shared_memory(state_->world, bytes, Contents::zeros);
+  std::shared_ptr<std::byte> memory = shared_memory(*state_->world->engine, bytes, Contents::zeros);
   window.data_ = memory.get();
   window.bytes_ = bytes;
-  window.owner_ = memory;
+  // The memory goes first, and then perhaps the engine.
+  const auto let_go = [world = state_->world, memory](void*) mutable { memory.reset(); };
+  memory.reset();
+  window.owner_ = std::shared_ptr<void>(window.data_, let_go);
   return window;
 }
 

@@ -1,7 +1,6 @@
 #include "communicator/engine.h"
 
 #include <algorithm>
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,8 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// How long a rank looks for something to do before it sleeps.
-constexpr auto kSpins = 100us;
+/// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.
+constexpr Clock::duration kMostPatience = 100us;
 
 /// How often a rank that waits looks whether its peers are still there.
 constexpr auto kTick = 100ms;
@@ -25,7 +24,8 @@ inline void pause() {
 
 }  // namespace
 
-Engine::Engine(EngineParts parts) : parts_(std::move(parts)), routes_(parts_.ranks), gone_(parts_.ranks) {
+Engine::Engine(EngineParts parts)
+    : parts_(std::move(parts)), routes_(parts_.ranks), gone_(parts_.ranks), knows_(parts_.ranks) {
   last_tick_ = Clock::now();
 }
 
@@ -45,6 +45,9 @@ void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transpor
     event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   }
   if (tcp_ && event_ >= 0) tcp_->watch(event_);
+  // Who looks at sockets is in the way of those that the cores are needed for.
+  most_patience_ = parts_.crowded && tcp_ ? Clock::duration(0) : kMostPatience;
+  patience_ = most_patience_;
   helper_ = std::thread([this] { drive_when_needed(); });
 }
 
@@ -57,6 +60,7 @@ Engine::~Engine() {
   helper_wakes_.notify_one();
   if (helper_.joinable()) helper_.join();
   tcp_.reset();
+  buried_.clear();
   if (own_bell_ && event_ >= 0) ::close(event_);
   host_.reset();
 }
@@ -168,21 +172,22 @@ void Engine::drive_when_needed() {
 void Engine::drive(const Operation* until) {
   Clock::time_point idle_since{};
   int idle_steps = 0;
+  // Looking at the clock costs as much as looking for messages in memory: not every time.
+  const int steps_per_look = parts_.crowded || tcp_ ? 1 : 32;
+  const bool blocks = tcp_ && !host_ && most_patience_.count() == 0;
   while (until != nullptr ? !until->is_done() : pending_.load() > 0) {
     // Somebody else's deadline must come even if there is always something to do.
     constexpr unsigned kStepsPerTick = 4096;
     if (++steps_ % kStepsPerTick == 0) {
       if (const auto now = Clock::now(); now >= next_tick()) tick(now);
     }
-    if (step()) {
+    if (blocks) {
+      sleep();
+    } else if (step()) {
+      if (idle_since != Clock::time_point{}) patience_ = std::min(most_patience_, patience_ + patience_ / 4);
       idle_steps = 0;
-      continue;
-    }
-    // Looking at the clock costs as much as looking for messages: not every time.
-    constexpr int kStepsPerLook = 32;
-    if (idle_steps++ == 0) {
       idle_since = {};
-    } else if (idle_steps % kStepsPerLook == 0 || parts_.crowded) {
+    } else if (++idle_steps % steps_per_look == 0) {
       if (idle_since == Clock::time_point{}) idle_since = Clock::now();
       idle(idle_since);
     } else {
@@ -202,13 +207,19 @@ bool Engine::step() {
   return moved;
 }
 
+// Whether looking pays can't be known: ranks that are alone on their host may share its cores with others' work. So a
+// rank that slept for long looks for half as long next time, and one that hardly slept, for twice as long.
 void Engine::idle(Clock::time_point since) {
-  const auto now = Clock::now();
-  if (now - since < kSpins) {
+  if (patience_.count() > 0 && Clock::now() - since < patience_) {
     if (parts_.crowded) ::sched_yield();
     return;
   }
   sleep();
+  if (Clock::now() - since > 2 * kMostPatience) {
+    patience_ = patience_ < 1us ? Clock::duration(0) : patience_ / 2;
+  } else {
+    patience_ = std::min(most_patience_, std::max<Clock::duration>(1us, patience_ * 2));
+  }
 }
 
 Clock::time_point Engine::next_tick() const {
@@ -219,21 +230,25 @@ Clock::time_point Engine::next_tick() const {
 
 void Engine::sleep() {
   const Clock::time_point until = next_tick();
-  const bool by_event = tcp_ != nullptr;
-  if (by_event) {
-    bell_->prepare_for_event();
-  } else {
+  const auto left = [&] {
+    const auto time = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    return std::max(time, std::chrono::milliseconds(0));
+  };
+  if (!tcp_) {
     bell_->prepare();
-  }
-  if (step() || submitted_.load()) {
-    bell_->stay_awake();
-  } else if (by_event) {
-    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(until - Clock::now()).count();
-    pollfd look{.fd = tcp_->descriptor(), .events = POLLIN, .revents = 0};
-    ::poll(&look, 1, static_cast<int>(std::max<std::int64_t>(0, (left + 999) / 1000)));
-    bell_->stay_awake();
+    if (step() || submitted_.load()) {
+      bell_->stay_awake();
+    } else {
+      bell_->sleep(until);
+    }
   } else {
-    bell_->sleep(until);
+    bell_->prepare_for_event();
+    // Sockets need no last look: what came before is as good a reason to return from wait() as what comes after.
+    const bool stays = submitted_.load() || (host_ && host_->progress());
+    if (!stays) tcp_->wait(left());
+    bell_->stay_awake();
+    take_submitted();
+    if (failing_) shut_down();
   }
   const auto now = Clock::now();
   if (now >= until) tick(now);

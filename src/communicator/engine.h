@@ -185,7 +185,10 @@ class Engine final : public transport::Inbox {
   std::deque<std::unique_ptr<Control>> controls_;
   std::vector<Asked> asked_;
   std::vector<std::string> gone_;  ///< by rank: why nothing comes from it any more; empty: it is there
+  std::vector<bool> knows_;        ///< by rank: it has said that something went wrong
   Clock::time_point last_tick_;
+  Clock::duration patience_{0};  ///< how long to look for something to do before sleeping
+  Clock::duration most_patience_{0};
   unsigned steps_ = 0;
 
   bool failing_ = false;  ///< an error is set, and the transports are still open

@@ -45,7 +45,6 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
   }
   // What came early may be on loan from a rank that has failed since: that is heard first.
   if (!early_.empty() && host_) host_->progress();
-  op.started = Clock::now();
   op.asks_at = op.started + std::chrono::milliseconds(200);
   prepare(op);
   active_.push_back(operation);
@@ -134,12 +133,8 @@ std::size_t Engine::place(int peer, const Envelope& envelope, std::size_t bytes,
 
 void Engine::arrived(int peer, const Envelope& envelope, const Incoming& incoming) {
   Arrival arrival{.here = true, .incoming = incoming};
-  if (failing_) {
-    arrival.incoming.release();
-    return;
-  }
-  if (envelope.context == 0) {
-    take_control(peer, envelope, incoming);
+  if (failing_ || envelope.context == 0) {
+    if (envelope.context == 0) take_control(peer, envelope, incoming);
     arrival.incoming.release();
     return;
   }
@@ -211,10 +206,11 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   // What goes from whom to whom in uneven shares is no part of the call that they compare.
   if (incoming.bytes != bytes && operation.call.collective == Collective::all_to_all && operation.call.shape != 0) {
     const std::size_t element = bytes_of(operation.call.dtype);
-    fail(ErrorKind::usage, fmt::format("ranks disagree in all_to_all of {} in uneven shares (operation {}): {} sends {} "
-                                       "elements to {}, which expects {}",
-                                       to_string(operation.call.dtype), operation.sequence, parts_.names[peer],
-                                       incoming.bytes / element, parts_.names[parts_.rank], bytes / element));
+    fail(ErrorKind::usage,
+         fmt::format("ranks disagree in all_to_all of {} in uneven shares (operation {}): {} sends {} "
+                     "elements to {}, which expects {}",
+                     to_string(operation.call.dtype), operation.sequence, parts_.names[peer], incoming.bytes / element,
+                     parts_.names[parts_.rank], bytes / element));
     return;
   }
   if (place.here || incoming.bytes != bytes || !lent_right) {

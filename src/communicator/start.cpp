@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <sched.h>
@@ -44,6 +45,13 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
+/// The kernel that this rank runs on: ranks with the same one share its cores, even if they see no memory of each other.
+std::string machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? id : host_name();
+}
+
 enum class Ways : std::uint8_t { automatic, shm, tcp };
 
 Ways parse_ways(const std::string& name) {
@@ -71,7 +79,7 @@ Communicator first_communicator(std::shared_ptr<World> world, int rank, std::vec
 /// What ranks tell each other once they know who shares memory with whom.
 struct Neighbourhood {
   std::vector<int> hosts;  ///< by rank: the first rank that shares memory with it
-  bool crowded = false;    ///< this rank's host has more ranks than cores
+  bool crowded = false;    ///< this rank's machine has more ranks than cores
 };
 
 Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
@@ -80,7 +88,7 @@ Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
   std::set<int> cores;
   std::size_t neighbours = 0;
   for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    if (result.hosts[peer] != result.hosts[rank]) continue;
+    if (all[peer].at("machine") != all[rank].at("machine")) continue;
     ++neighbours;
     for (const int core : all[peer].at("cores")) cores.insert(core);
   }
@@ -166,7 +174,7 @@ Communicator join(const Joining& joining, const InitOptions& options) {
                     parts.names[rank], near, ranks - 1));
   }
   const Neighbourhood neighbourhood =
-      get_to_know(rank, exchange_json(joining, {{"host", host}, {"cores", own_cores()}}));
+      get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
   parts.crowded = neighbourhood.crowded;
   const bool one_host =
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });

@@ -19,13 +19,13 @@ std::size_t part_of(std::size_t elements, int parts, int part) {
 
 }  // namespace
 
-std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes, Contents contents) {
-  if (transport::Arena* arena = world->engine->arena(); arena != nullptr) {
+std::shared_ptr<std::byte> shared_memory(Engine& engine, std::size_t bytes, Contents contents) {
+  if (transport::Arena* arena = engine.arena(); arena != nullptr) {
     std::byte* data = contents == Contents::zeros ? arena->take_zeros(bytes) : arena->take(bytes);
     if (data == nullptr) {
       throw UsageError(fmt::format("there is no room for {} bytes of shared memory beside what is in use", bytes));
     }
-    return {data, [world, arena](std::byte* start) { arena->give_back(start); }};
+    return {data, [arena](std::byte* start) { arena->give_back(start); }};
   }
   constexpr std::size_t kPage = 4096;
   auto* data =
@@ -65,8 +65,9 @@ void Communicator::State::check_open() const {
   if (closed_) throw UsageError("this communicator has been closed");
 }
 
-Clock::time_point Communicator::State::deadline(const CallOptions& options) const {
-  return Clock::now() + (options.deadline.count() > 0 ? options.deadline : world->patience);
+void Communicator::State::set_times(Operation& operation, const CallOptions& options) const {
+  operation.started = Clock::now();
+  operation.deadline = operation.started + (options.deadline.count() > 0 ? options.deadline : world->patience);
 }
 
 Communicator::State::Ready& Communicator::State::plan_for(const Pick& pick, int root, Buffers buffers) {
@@ -130,7 +131,7 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   operation->context = context;
   operation->from = -1;
   operation->divisor = request.call.reduces && request.call.op == Op::average ? ranks() : 1;
-  operation->deadline = deadline(request.options);
+  set_times(*operation, request.options);
   place_blocks(*operation, request);
   choose_segments(*operation, request);
   // Last, since a call that throws does not count.
@@ -197,7 +198,7 @@ void Communicator::State::place_scratch(Operation& operation) const {
     if (lacks(i)) needed += operation.blocks[i].elements;
   }
   if (needed * bytes > operation.scratch_bytes) {
-    operation.scratch = shared_memory(world, needed * bytes, Contents::anything);
+    operation.scratch = shared_memory(*world->engine, needed * bytes, Contents::anything);
     operation.scratch_bytes = needed * bytes;
   }
   std::size_t used = 0;
@@ -262,7 +263,7 @@ std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& ca
   operation->context = context | kMessages;
   operation->from = receives ? members[peer] : Operation::kNobody;
   operation->divisor = 1;
-  operation->deadline = deadline(options);
+  set_times(*operation, options);
   operation->blocks.assign(1, {.input = input, .work = output, .elements = call.elements, .sent = call.elements});
   choose_segments(*operation, {.call = call});
   operation->owner = shared_from_this();

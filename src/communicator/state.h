@@ -22,8 +22,9 @@ struct World {
   std::string forced;  ///< TRIREME_ALGORITHM
   Log log{LogLevel::off, 0};
   std::chrono::milliseconds patience{0};
-  std::atomic<std::int64_t> splits{2};  ///< how often communicators were split, and 2: context 0 is the engine's own, 1 the world
-  std::atomic<int> open{0};             ///< communicators that are not closed
+  std::atomic<std::int64_t> splits{
+      2};                    ///< how often communicators were split, and 2: context 0 is the engine's own, 1 the world
+  std::atomic<int> open{0};  ///< communicators that are not closed
 
   ~World() {
     if (engine) engine->close();
@@ -82,7 +83,7 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   void place_blocks(Operation& operation, const Request& request) const;
   void place_scratch(Operation& operation) const;
   void choose_segments(Operation& operation, const Request& request) const;
-  Clock::time_point deadline(const CallOptions& options) const;
+  void set_times(Operation& operation, const CallOptions& options) const;
 
   std::mutex mutex_;
   Selector selector_;
@@ -98,8 +99,9 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   friend class trireme::Communicator;
 };
 
-/// Memory that peers on the host see, if there is any, kept as long as it is used.
 enum class Contents : std::uint8_t { anything, zeros };
-std::shared_ptr<std::byte> shared_memory(const std::shared_ptr<World>& world, std::size_t bytes, Contents contents);
+
+/// Memory that peers on the host see, if there are any. The engine must outlive it.
+std::shared_ptr<std::byte> shared_memory(Engine& engine, std::size_t bytes, Contents contents);
 
 }  // namespace trireme

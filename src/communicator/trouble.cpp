@@ -46,12 +46,21 @@ void Engine::shut_down() {
   const auto all_sent = [&] {
     return std::all_of(controls_.begin(), controls_.end(), [](const auto& control) { return control->sent; });
   };
-  // What others have on loan from here they give back, or say goodbye: then they won't touch it any more.
-  while ((!all_sent() || (host_ && host_->lends())) && Clock::now() < until) {
-    if (host_) host_->progress();
-    if (tcp_) tcp_->progress();
+  // Those that are at work answer with the same. They don't touch what they have on loan from here any more then; and
+  // what they sent before has been read: the system would drop the news if it had to throw that away.
+  const auto all_know = [&] {
+    for (int peer = 0; peer < parts_.ranks; ++peer) {
+      if (peer != parts_.rank && gone_[peer].empty() && !knows_[peer]) return false;
+    }
+    return true;
+  };
+  while ((!all_sent() || !all_know()) && Clock::now() < until) {
+    bool moved = host_ && host_->progress();
+    if (tcp_) moved |= tcp_->progress();
+    if (!moved) std::this_thread::yield();
   }
   if (host_) host_->close();
+  if (tcp_) tcp_->close();
   tcp_.reset();
   failing_ = false;
   failed_ = true;
@@ -88,6 +97,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
     }
   }
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
+    knows_[peer] = true;
     fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
     return;
   }

@@ -127,8 +127,8 @@ void Poller::change(int fd, std::uint32_t events, std::uint64_t tag) {
 
 void Poller::remove(int fd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-std::span<const epoll_event> Poller::ready(std::span<epoll_event> events) const {
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+std::span<const epoll_event> Poller::ready(std::span<epoll_event> events, int milliseconds) const {
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
   return events.first(count > 0 ? count : 0);
 }
 

@@ -79,8 +79,8 @@ class Poller {
   void change(int fd, std::uint32_t events, std::uint64_t tag);
   void remove(int fd);
 
-  /// Those that are ready now, in `events`; never waits.
-  std::span<const epoll_event> ready(std::span<epoll_event> events) const;
+  /// Those that are ready, in `events`: now, or within so many milliseconds.
+  std::span<const epoll_event> ready(std::span<epoll_event> events, int milliseconds = 0) const;
 
   int descriptor() const { return epoll_.get(); }
 

@@ -125,9 +125,11 @@ bool Tcp::Impl::progress() {
   return moved;
 }
 
-bool Tcp::Impl::look() {
+bool Tcp::Impl::wait(int milliseconds) { return !closed_ && look(milliseconds); }
+
+bool Tcp::Impl::look(int milliseconds) {
   std::array<epoll_event, 32> space;
-  const auto events = poller_.ready(space);
+  const auto events = poller_.ready(space, milliseconds);
   for (const epoll_event& event : events) {
     const std::uint64_t tag = event.data.u64;
     if (tag < kBells) {
@@ -182,6 +184,7 @@ void Tcp::watch(int fd) { impl_->watch(fd); }
 TcpCounts Tcp::counts() const { return impl_->counts(); }
 void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }
 bool Tcp::progress() { return impl_->progress(); }
+bool Tcp::wait(std::chrono::milliseconds most) { return impl_->wait(static_cast<int>(most.count())); }
 int Tcp::descriptor() const { return impl_->descriptor(); }
 void Tcp::close() { impl_->close(); }
 void Tcp::release(Incoming& incoming) { impl_->release(incoming); }

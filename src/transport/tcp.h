@@ -13,6 +13,7 @@
 
 #include "transport/transport.h"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -49,6 +50,10 @@ class Tcp final : public Transport {
 
   void post(Outgoing& outgoing) override;
   bool progress() override;
+
+  /// The same, but if there is nothing to do it waits for something, or for what watch() named, for so long.
+  bool wait(std::chrono::milliseconds most);
+
   int descriptor() const override;
 
   /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.

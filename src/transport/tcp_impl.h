@@ -41,6 +41,7 @@ class Tcp::Impl final : Inbox {
 
   void post(Outgoing& outgoing);
   bool progress();
+  bool wait(int milliseconds);
   void close();
   void release(Incoming& incoming);
 
@@ -95,7 +96,7 @@ class Tcp::Impl final : Inbox {
   std::string whereabouts(int peer) const;
 
   // Moving messages: tcp.cpp.
-  bool look();
+  bool look(int milliseconds = 0);
   void look_at(Connection& connection, std::uint32_t events);
   bool hear(Connection& connection);
   void flush(Connection& connection);
