@@ -48,11 +48,17 @@ class Address {
   static Address of(const Descriptor& socket);
 
   std::string text() const;
+
+  /// Whether the ports alone may differ.
+  bool same_host(const Address& other) const;
+
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t bytes() const { return bytes_; }
   int family() const { return storage_.ss_family; }
 
  private:
+  friend Descriptor accept_connection(const Descriptor& listener);
+
   sockaddr_storage storage_{};
   socklen_t bytes_ = 0;
 };

@@ -57,7 +57,7 @@ ssize_t TcpReceiver::read(int fd, std::size_t& asked) {
     ahead_end_ -= std::exchange(ahead_begin_, 0);
   }
   std::byte* const ahead = ahead_.get() + ahead_end_;
-  const std::size_t room = (header_.bytes < kLarge ? kAhead : sizeof header_) - ahead_end_;
+  const std::size_t room = (header_.bytes <= kSmall ? kAhead : sizeof header_) - ahead_end_;
   asked = missing_ + room;
   if (missing_ == 0) return ::recv(fd, ahead, room, MSG_DONTWAIT);
 

@@ -39,10 +39,10 @@ class TcpReceiver {
   const std::string& why() const { return why_; }
 
  private:
-  static constexpr std::size_t kAhead = std::size_t{16} << 10;
-
-  // Behind a message of this size another one is expected, and only its header is read ahead: its payload is not copied.
-  static constexpr std::size_t kLarge = std::size_t{8} << 10;
+  // So long a message is read whole, with its header, by one call, and copied. Behind a longer one another long one is
+  // expected, of which only the header is read ahead, so that its payload is not copied.
+  static constexpr std::size_t kSmall = std::size_t{16} << 10;
+  static constexpr std::size_t kAhead = kSmall + (std::size_t{4} << 10);
 
   // Where the rest of the present message goes.
   struct Places {
