@@ -101,6 +101,11 @@ class Stranger {
     EXPECT_EQ(sent, static_cast<ssize_t>(bytes.size()));
   }
 
+  /// To one who may have dropped it.
+  void try_to_say(std::string_view bytes) const {
+    ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
   /// What is there to hear, up to so many bytes.
   std::string hear(std::size_t most) const {
     std::string heard(most, '\0');

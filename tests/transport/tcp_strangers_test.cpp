@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -196,6 +197,55 @@ TEST_F(TcpLiar, SendsMoreBehindAGoodbye) {
   ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
   cluster_.idle();
   EXPECT_TRUE(cluster_[1].losses.empty());
+}
+
+// What a rank might say, from its hello to its goodbye.
+std::string good_stream(Random& random) {
+  std::string stream = bytes_of(hello(0, 1, 2));
+  for (int left = random.below(10); left > 0; --left) {
+    const std::size_t bytes = random.below(random.chance(3) ? 30000 : 300);
+    stream += bytes_of(Header{.bytes = bytes, .envelope = {.index = static_cast<std::uint32_t>(left)}});
+    stream += std::string(bytes, static_cast<char>('a' + left));
+  }
+  return stream + bytes_of(Header{.kind = Kind::goodbye});
+}
+
+void spoil(std::string& stream, Random& random) {
+  const int size = static_cast<int>(stream.size());
+  const int at = random.chance(2) ? random.below(size) : random.below(std::min(size, 200));
+  const int length = random.below(std::min(size - at, 100) + 1);
+  switch (random.below(4)) {
+    case 0: stream[at] = static_cast<char>(stream[at] ^ 1 << random.below(8)); break;
+    case 1: stream.erase(at, length); break;
+    case 2: stream.insert(at, stream.substr(at, length)); break;
+    default: stream.resize(at + 1); break;
+  }
+}
+
+// Whatever is said, it is understood, or it ends with the speaker dropped, lost or gone, and nothing else.
+TEST(TcpStrangers, MaySayAnything) {
+  for (int seed = 0; seed < 50 * kEffort; ++seed) {
+    Random random(mix(7, seed));
+    TcpCluster cluster(2);
+    cluster.kill(0);
+    cluster[1].checks = false;
+    cluster[1].pieces_to_place = [&](int, const Envelope&) { return random.below(3); };
+    std::string stream = good_stream(random);
+    for (int times = random.below(4); times > 0; --times) spoil(stream, random);
+    Stranger stranger(cluster.tcp(1).address());
+    for (std::size_t said = 0; said < stream.size() && !stranger.dropped();) {
+      const std::size_t bytes = std::min<std::size_t>(stream.size() - said, random.between(1, 20000));
+      stranger.try_to_say({stream.data() + said, bytes});
+      said += bytes;
+      cluster.tcp(1).progress();
+    }
+    stranger.hang_up();
+    const auto over = [&] {
+      return cluster.counts(1).strangers + cluster[1].losses.size() + cluster[1].goodbyes.size() > 0;
+    };
+    ASSERT_TRUE(cluster.until(over)) << "seed " << seed;
+    EXPECT_LE(cluster[1].losses.size() + cluster[1].goodbyes.size(), 1) << "seed " << seed;
+  }
 }
 
 // Whoever answers must be the rank that was dialled.
