@@ -84,6 +84,24 @@ Link measure_link(Communicator& ring) {
   return {.alpha = Seconds(alpha), .bandwidth = 1 / per_byte};
 }
 
+/// What a message takes of a rank's time at one end: many small ones at once, so that nothing waits.
+Seconds measure_message(Communicator& ring) {
+  constexpr int kMessages = 256;
+  const int next = (ring.rank() + 1) % ring.ranks();
+  const int previous = (ring.rank() + ring.ranks() - 1) % ring.ranks();
+  std::vector<int> out(kMessages);
+  std::vector<int> in(kMessages);
+  const double time = measure(ring, 9, [&] {
+    std::vector<Handle> handles;
+    for (int i = 0; i < kMessages; ++i) {
+      handles.push_back(ring.receive_async(std::span(&in[i], 1), previous));
+      handles.push_back(ring.send_async(std::span(&out[i], 1), next));
+    }
+    for (Handle& handle : handles) handle.wait();
+  });
+  return Seconds(time / (2 * kMessages));
+}
+
 double measure_reduce_rate(Communicator& world) {
   constexpr std::size_t kElements = kSegmentBytes / sizeof(float);
   constexpr int kTimes = 64;
@@ -119,9 +137,14 @@ Tuning measure_tuning(Communicator& world, const std::vector<int>& hosts) {
   };
   if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
     Link link;
-    if (leads) link = measure_link(leaders);
-    world.barrier();
+    std::vector<double> message = {0};
+    if (leads) {
+      link = measure_link(leaders);
+      message[0] = measure_message(leaders).count();
+    }
+    world.allreduce(message, Op::max);
     tuning.between = agree(link, leads);
+    tuning.message = Seconds(message[0]);
   }
   int most_inside = inside.ranks();
   world.allreduce(std::span(&most_inside, 1), Op::max);
@@ -159,7 +182,7 @@ std::vector<Comparison> compare(Communicator& world, const Selector& selector,
       const Simulated predicted =
           simulate(algorithm, setting, *network,
                    {.bytes = bytes, .reduce_rate = selector.tuning().reduce_rate, .segment_bytes = kSegmentBytes});
-      comparisons.push_back({&algorithm, bytes, measured, predicted.time.count()});
+      comparisons.push_back({&algorithm, bytes, measured, selector.expected({&algorithm, setting, predicted}).count()});
     }
   }
   return comparisons;
@@ -172,6 +195,7 @@ void print(const Tuning& tuning, const std::vector<Comparison>& comparisons) {
   line("between hosts", tuning.between);
   line("inside a host", tuning.inside);
   fmt::print("{:<14} {}/s\n", "adding", format_bytes(tuning.reduce_rate));
+  fmt::print("{:<14} {} of a rank's time at each end\n", "a message", format_time(tuning.message));
   std::uint64_t bytes = 0;
   for (const Comparison& one : comparisons) {
     if (one.bytes != bytes) {

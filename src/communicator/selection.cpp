@@ -121,21 +121,29 @@ Topology Selector::topology() const {
   return topology;
 }
 
+// The simulator's time, and what the messages take of a rank's own time: the model has no such thing.
+Seconds Selector::expected(const Candidate& candidate) const {
+  return candidate.cost.time + tuning_.message * static_cast<double>(candidate.cost.steps) / ranks_;
+}
+
 Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
   const Topology network = topology();
+  // The engine cuts messages by itself, so algorithms need not.
   const Situation situation{.topology = &network,
                             .collective = collective,
                             .setting = {.ranks = ranks_},
                             .bytes = bytes,
                             .reduce_rate = tuning_.reduce_rate,
-                            .segment_bytes = kSegmentBytes};
-  const Choice choice = choose(situation);
-  const Candidate& best = choice.best();
+                            .segment_bytes = kSegmentBytes,
+                            .most_segments = 1};
+  std::vector<Candidate> candidates = choose(situation).candidates;
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [this](const Candidate& a, const Candidate& b) { return expected(a) < expected(b); });
+  const Candidate& best = candidates.front();
   std::string why =
-      fmt::format("predicted {} for {}", format_time(best.cost.time), format_bytes(static_cast<double>(bytes)));
-  if (choice.candidates.size() > 1) {
-    const Candidate& second = choice.candidates[1];
-    why += fmt::format(", {} {}", second.algorithm->name, format_time(second.cost.time));
+      fmt::format("{} expected for {}", format_time(expected(best)), format_bytes(static_cast<double>(bytes)));
+  if (candidates.size() > 1) {
+    why += fmt::format(", {} by {}", format_time(expected(candidates[1])), candidates[1].algorithm->name);
   }
   why += tuning_.source.empty() ? " (on a network that was never measured: run 'trireme tune')"
                                 : fmt::format(" (network as in {})", tuning_.source);

@@ -4,6 +4,7 @@
 
 #include "communicator/tuning.h"
 #include "trireme/algorithms.h"
+#include "trireme/choose.h"
 
 #include <cstddef>
 #include <map>
@@ -37,6 +38,9 @@ class Selector {
   Topology topology() const;
 
   const Tuning& tuning() const { return tuning_; }
+
+  /// What a candidate of choose() takes here.
+  Seconds expected(const Candidate& candidate) const;
 
  private:
   Pick by_name(Collective collective, std::string_view name, std::string why) const;

@@ -37,13 +37,15 @@ Tuning Tuning::guess() {
   // A 10 Gbit/s Ethernet, and memory of a common server.
   return {.between = {.alpha = Seconds(30e-6), .bandwidth = 1.2e9},
           .inside = {.alpha = Seconds(0.5e-6), .bandwidth = 8e9},
-          .reduce_rate = 6e9};
+          .reduce_rate = 6e9,
+          .message = Seconds(3e-6)};
 }
 
 std::string Tuning::to_json() const {
   const nlohmann::json json = {{"between_hosts", trireme::to_json(between)},
                                {"inside_host", trireme::to_json(inside)},
-                               {"reduce_bytes_per_s", reduce_rate}};
+                               {"reduce_bytes_per_s", reduce_rate},
+                               {"message_us", message.count() * 1e6}};
   return json.dump(2) + "\n";
 }
 
@@ -53,6 +55,7 @@ Tuning Tuning::parse(const std::string& json, const std::string& source) {
   return {.between = parse_link(object, "between_hosts", source),
           .inside = parse_link(object, "inside_host", source),
           .reduce_rate = positive(object, "reduce_bytes_per_s", source),
+          .message = Seconds(positive(object, "message_us", source) * 1e-6),
           .source = source};
 }
 

@@ -12,6 +12,7 @@ struct Tuning {
   Link between{};            ///< hosts
   Link inside{};             ///< a host
   double reduce_rate = 8e9;  ///< bytes that a rank adds in a second
+  Seconds message{0};        ///< of a rank's time that a message between hosts takes, at either end
   std::string source = {};   ///< where this comes from, for people; empty: a guess
 
   /// A guess for ranks that nobody measured.

@@ -12,7 +12,6 @@ namespace {
 
 // Trying many segment counts must not take much longer than trying one.
 constexpr std::uint64_t kMostStepsForSegments = 20'000'000;
-constexpr int kMostSegments = 128;
 
 // No schedule is faster than this: its rounds, or its busiest rank's bytes, through the best link there is.
 Seconds least_time(const Algorithm& algorithm, const Setting& setting, const Situation& situation) {
@@ -111,7 +110,7 @@ Candidate best_segments(const Algorithm& algorithm, const Situation& situation) 
   std::vector<Candidate> tried;
   int worse = 0;  // segment counts in a row that were no better than the best
   Seconds best{0};
-  for (setting.segments = 1; setting.segments <= kMostSegments && worse < 2; setting.segments *= 2) {
+  for (setting.segments = 1; setting.segments <= situation.most_segments && worse < 2; setting.segments *= 2) {
     const bool first = tried.empty();
     if (!first && (!algorithm.segmented || estimated_steps(algorithm, setting) > kMostStepsForSegments)) break;
     tried.push_back({&algorithm, setting, simulate(algorithm, setting, *network, options)});
