@@ -70,22 +70,25 @@ void Communicator::State::set_times(Operation& operation, const CallOptions& opt
   operation.deadline = operation.started + (options.deadline.count() > 0 ? options.deadline : world->patience);
 }
 
-Communicator::State::Ready& Communicator::State::plan_for(const Pick& pick, int root, Buffers buffers) {
+ReadyPlan& Communicator::State::plan_for(const Pick& pick, int root, Buffers buffers) {
   const PlanKey key{pick.algorithm, root, pick.setting.segments, buffers};
   const auto found = plans_.find(key);
   if (found != plans_.end()) return found->second;
   Setting setting = pick.setting;
   setting.root = root;
   check(*pick.algorithm, setting);
-  Ready& ready = plans_[key];
+  ReadyPlan& ready = plans_[key];
   ready.plan =
       make_plan({.algorithm = pick.algorithm, .setting = setting, .rank = rank, .buffers = buffers, .hosts = hosts});
-  ready_of_[&ready.plan] = &ready;
   return ready;
 }
 
-std::shared_ptr<Handle::State> Communicator::State::take_idle(Ready& ready) {
-  if (ready.idle.empty()) return std::make_shared<Handle::State>();
+std::shared_ptr<Handle::State> Communicator::State::take_idle(ReadyPlan& ready) {
+  if (ready.idle.empty()) {
+    auto fresh = std::make_shared<Handle::State>();
+    fresh->home = &ready;
+    return fresh;
+  }
   std::shared_ptr<Handle::State> operation = std::move(ready.idle.back());
   ready.idle.pop_back();
   operation->done.store(0, std::memory_order_relaxed);
@@ -94,13 +97,10 @@ std::shared_ptr<Handle::State> Communicator::State::take_idle(Ready& ready) {
 
 void Communicator::State::recycle(const std::shared_ptr<Handle::State>& operation) {
   const std::lock_guard lock(mutex_);
-  ready_of_.at(operation->plan)->idle.push_back(operation);
+  operation->home->idle.push_back(operation);
 }
 
-std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
-  check_open();
-  const std::size_t bytes = request.call.elements * bytes_of(request.call.dtype);
-  const std::lock_guard lock(mutex_);
+const Pick& Communicator::State::pick(const Request& request, std::size_t bytes) {
   const bool uneven = !request.inputs.empty();
   const Pick& pick = uneven && request.options.algorithm.empty()
                          ? selector_.pick_direct(request.call.collective)
@@ -117,13 +117,30 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
                                  format_bytes(static_cast<double>(bytes)), ranks(), pick.algorithm->name, pick.why));
     }
   }
+  return pick;
+}
+
+std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
+  check_open();
+  const std::size_t bytes = request.call.elements * bytes_of(request.call.dtype);
+  const std::lock_guard lock(mutex_);
   // A single share of the result has no room for the others: the input stays apart, even where that share lies in it.
   const bool own_share =
       request.call.collective == Collective::reduce_scatter || request.call.collective == Collective::scatter;
   const Buffers buffers = request.input == request.output && !own_share ? Buffers::one : Buffers::two;
-  Ready& ready = plan_for(pick, request.root, buffers);
+  const int size_class = static_cast<int>(std::bit_width(bytes));
+  const bool plain = request.options.algorithm.empty() && request.inputs.empty();
+  Last& last = last_[static_cast<std::size_t>(request.call.collective)];
+  const bool same = plain && last.ready != nullptr && last.size_class == size_class && last.root == request.root &&
+                    last.buffers == buffers;
+  if (!same) {
+    last = {};
+    const Pick& picked = pick(request, bytes);
+    last = {plain ? size_class : -1, request.root, buffers, &picked, &plan_for(picked, request.root, buffers)};
+  }
+  ReadyPlan& ready = *last.ready;
   std::shared_ptr<Handle::State> operation = take_idle(ready);
-  request.call.algorithm = static_cast<std::uint8_t>(pick.algorithm - algorithms().data());
+  request.call.algorithm = static_cast<std::uint8_t>(last.pick->algorithm - algorithms().data());
   operation->call = request.call;
   operation->call.pack(operation->packed);
   operation->group = this;
@@ -242,7 +259,7 @@ std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& ca
   {
     const std::lock_guard lock(mutex_);
     const auto [found, fresh] = messages_.try_emplace({peer, receives});
-    Ready& ready = found->second;
+    ReadyPlan& ready = found->second;
     if (fresh) {
       Program program;
       if (receives) {
@@ -251,7 +268,6 @@ std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& ca
         program.send(0, peer);
       }
       ready.plan = compile(program, Collective::barrier, rank, ranks(), 0, receives ? Buffers::one : Buffers::two);
-      ready_of_[&ready.plan] = &ready;
     }
     operation = take_idle(ready);
     operation->plan = &ready.plan;

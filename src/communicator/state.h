@@ -6,6 +6,7 @@
 #include "communicator/selection.h"
 #include "trireme/communicator.h"
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,14 @@ struct World {
   }
 };
 
+/// A plan, and the operations that have run it and may do so again.
+struct ReadyPlan {
+  Plan plan;
+  std::vector<std::shared_ptr<Handle::State>> idle;
+};
+
 struct Handle::State : Operation {
+  ReadyPlan* home = nullptr;
   std::shared_ptr<Communicator::State> owner;  ///< while it is under way
 };
 
@@ -71,15 +79,20 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   std::shared_ptr<World> world;
 
  private:
-  struct Ready {
-    Plan plan;
-    std::vector<std::shared_ptr<Handle::State>> idle;  ///< operations that have run it and may do so again
+  /// What a collective was done by last, since calls often repeat.
+  struct Last {
+    int size_class = -1;
+    int root = 0;
+    Buffers buffers = Buffers::one;
+    const Pick* pick = nullptr;
+    ReadyPlan* ready = nullptr;
   };
   using PlanKey = std::tuple<const Algorithm*, int, int, Buffers>;  ///< with root and segments
 
   std::shared_ptr<Handle::State> prepare(Request& request);
-  Ready& plan_for(const Pick& pick, int root, Buffers buffers);
-  std::shared_ptr<Handle::State> take_idle(Ready& ready);
+  const Pick& pick(const Request& request, std::size_t bytes);
+  ReadyPlan& plan_for(const Pick& pick, int root, Buffers buffers);
+  std::shared_ptr<Handle::State> take_idle(ReadyPlan& ready);
   void place_blocks(Operation& operation, const Request& request) const;
   void place_scratch(Operation& operation) const;
   void choose_segments(Operation& operation, const Request& request) const;
@@ -87,9 +100,9 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
 
   std::mutex mutex_;
   Selector selector_;
-  std::map<PlanKey, Ready> plans_;
-  std::map<const Plan*, Ready*> ready_of_;
-  std::map<std::pair<int, bool>, Ready> messages_;  ///< by peer, and whether it is received
+  std::map<PlanKey, ReadyPlan> plans_;
+  std::array<Last, kCollectives> last_;
+  std::map<std::pair<int, bool>, ReadyPlan> messages_;  ///< by peer, and whether it is received
   std::uint32_t next_sequence_ = 0;
   std::vector<std::uint32_t> sent_;                              ///< messages so far, by rank
   std::vector<std::uint32_t> received_;                          ///< by rank

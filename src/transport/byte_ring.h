@@ -49,7 +49,7 @@ struct ByteRing {
   static constexpr std::size_t kBytes = std::size_t{1} << 20;
 
   alignas(kLine) std::atomic<std::uint64_t> freed;  ///< up to here the reader has let go
-  std::atomic<std::uint32_t> wanted;                ///< the writer waits for room, and is to be woken when there is some
+  std::atomic<std::uint32_t> wanted;  ///< the writer waits for room, and is to be woken when there is some
   alignas(kLine) std::byte bytes[kBytes];
 
   RecordHeader& header(std::uint64_t position) {
@@ -84,9 +84,11 @@ class RingWriter {
 
   static std::byte* payload(RecordHeader& header) { return reinterpret_cast<std::byte*>(&header) + kLine; }
 
+  /// Before publish().
+  void clear_next() { ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed); }
+
   /// Sequentially consistent, so that the reader's bell may be looked at next.
   void publish() {
-    ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed);
     ring_->header(position_).stamp.exchange(position_ + 1);
     position_ += size_;
   }

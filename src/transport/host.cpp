@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <poll.h>
@@ -93,15 +92,17 @@ bool Host::try_send(Peer& peer, Outgoing& outgoing) {
 bool Host::send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes) {
   RecordHeader* header = peer.writer.reserve(bytes);
   if (header == nullptr) return false;
-  header->kind = RecordKind::message;
-  header->places = 0;
-  header->bytes = bytes;
-  header->envelope = outgoing.envelope;
+  // The peer looks at the header's line all the time: that is written last, at one go, to take it away only once.
   std::byte* to = RingWriter::payload(*header);
   for (const Piece& piece : outgoing.pieces) {
     if (piece.bytes > 0) std::memcpy(to, piece.data, piece.bytes);
     to += piece.bytes;
   }
+  peer.writer.clear_next();
+  header->kind = RecordKind::message;
+  header->places = 0;
+  header->bytes = bytes;
+  header->envelope = outgoing.envelope;
   peer.writer.publish();
   peer.bell->ring(peer.event);
   return true;
@@ -130,6 +131,7 @@ bool Host::send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, 
     std::memcpy(to, &place, sizeof place);
     to += sizeof place;
   }
+  peer.writer.clear_next();
   peer.writer.publish();
   peer.bell->ring(peer.event);
   return true;
@@ -142,6 +144,7 @@ bool Host::send_control(Peer& peer, const Control& control) {
   header->places = 0;
   header->bytes = 0;
   header->token = control.token;
+  peer.writer.clear_next();
   peer.writer.publish();
   peer.bell->ring(peer.event);
   return true;
@@ -320,12 +323,6 @@ void Host::check_processes() {
     take_in(peer);
     if (!peer.gone) lose(peer, "its process has ended");
   }
-}
-
-bool Host::lends() const {
-  return std::any_of(lent_.begin(), lent_.end(), [&](const Lent& lent) {
-    return lent.outgoing != nullptr && lent.peer >= 0 && !peers_[lent.peer].gone;
-  });
 }
 
 void Host::lose(Peer& peer, const std::string& why) {

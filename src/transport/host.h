@@ -68,9 +68,6 @@ class Host final : public Transport {
   /// Looks whether the peers' processes still live; those that do not are lost. Takes a system call for each.
   void check_processes();
 
-  /// Whether a peer may still read, or write, memory that was lent to it.
-  bool lends() const;
-
   HostMemory& memory() { return *memory_; }
   bool reaches(int rank) const { return index_[rank] >= 0; }
   int peers() const { return static_cast<int>(peers_.size()); }
