@@ -24,16 +24,7 @@ HWY_INLINE V settle_float(V a) {
   return hn::IfThenElse(hn::IsNaN(a), hn::Set(d, std::numeric_limits<hn::TFromD<decltype(d)>>::quiet_NaN()), a);
 }
 
-struct FloatSum : AsItIs {
-  static constexpr bool kExact = false;
-  template <class V>
-  static HWY_INLINE V apply(V a, V b) {
-    return hn::Add(a, b);
-  }
-};
-
-struct FloatProduct : AsItIs {
-  static constexpr bool kExact = false;
+struct FloatProduct : Arithmetic {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Mul(a, b);
@@ -50,8 +41,7 @@ HWY_INLINE V less_or_second(V a, V b) {
 #endif
 }
 
-struct FloatMin : AsItIs {
-  static constexpr bool kExact = true;
+struct FloatMin : Selection {
   // Unless both sides of the Or are the same, they are the two zeros, or one of them is not a number.
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
@@ -70,18 +60,6 @@ struct FloatMax : FloatMin {
     return hn::Neg(a);
   }
 };
-
-template <class Format>
-void fold_float_blocks(const Fold& fold) {
-  switch (fold.op) {
-    case Op::sum:
-    case Op::average: return fold_blocks<Format, FloatSum>(fold);
-    case Op::min: return fold_blocks<Format, FloatMin>(fold);
-    case Op::max: return fold_blocks<Format, FloatMax>(fold);
-    case Op::product: return fold_blocks<Format, FloatProduct>(fold);
-    default: return;  // supports() says no
-  }
-}
 
 }  // namespace trireme::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

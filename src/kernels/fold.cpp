@@ -20,14 +20,12 @@ void copy(std::span<std::byte* const> destinations, const std::byte* source, std
   }
 }
 
-}  // namespace
+bool is_bitwise(Op op) { return op == Op::bit_and || op == Op::bit_or || op == Op::bit_xor; }
 
-void fold(Op op, Dtype dtype, std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
-          std::size_t elements, int divisor) {
-  if (sources.size() == 1 && divisor == 1) return copy(destinations, sources[0], elements * bytes_of(dtype));
+bool is_arithmetic(Op op) { return op == Op::sum || op == Op::average || op == Op::product; }
 
-  const Fold fold{op, dtype, destinations, sources, 0, elements, divisor};
-  switch (dtype) {
+void run(const Fold& fold) {
+  switch (fold.dtype) {
     case Dtype::f32:
     case Dtype::f64: return fold_floats(fold);
     case Dtype::f16:
@@ -36,6 +34,25 @@ void fold(Op op, Dtype dtype, std::span<std::byte* const> destinations, std::spa
     case Dtype::u8:
     case Dtype::i32:
     case Dtype::i64: return fold_integers(fold);
+  }
+}
+
+}  // namespace
+
+void fold(Op op, Dtype dtype, std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
+          std::size_t elements, int divisor) {
+  if (destinations.empty()) return;
+  if (sources.size() == 1 && divisor == 1) {
+    copy(destinations, sources[0], elements * bytes_of(dtype));
+  } else if (divisor != 1 && !is_arithmetic(op)) {
+    // Rare enough for a second pass.
+    fold(op, dtype, destinations, sources, elements);
+    const std::byte* const result = destinations[0];
+    run({Op::sum, dtype, destinations, {&result, 1}, 0, elements, divisor});
+  } else if (is_bitwise(op)) {
+    run({op, Dtype::u8, destinations, sources, 0, elements * bytes_of(dtype), 1});
+  } else {
+    run({op, dtype, destinations, sources, 0, elements, divisor});
   }
 }
 

@@ -8,6 +8,7 @@
 
 namespace trireme::kernels {
 
+/// Only sums and products have a divisor other than 1, and bitwise operations are on u8.
 struct Fold {
   Op op;
   Dtype dtype;

@@ -35,11 +35,21 @@ struct Floats {
   static HWY_INLINE V settle(V a) { return settle_float(a); }
 };
 
+template <typename T>
+void run_floats_of(const Fold& fold) {
+  switch (fold.op) {
+    case Op::min: return fold_blocks<Floats<T>, FloatMin>(fold);
+    case Op::max: return fold_blocks<Floats<T>, FloatMax>(fold);
+    case Op::product: return fold_blocks<Floats<T>, FloatProduct>(fold);
+    default: return fold_blocks<Floats<T>, Sum>(fold);
+  }
+}
+
 void run_floats(const Fold& fold) {
   if (fold.dtype == Dtype::f32) {
-    fold_float_blocks<Floats<float>>(fold);
+    run_floats_of<float>(fold);
   } else {
-    fold_float_blocks<Floats<double>>(fold);
+    run_floats_of<double>(fold);
   }
 }
 

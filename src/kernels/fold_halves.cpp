@@ -1,4 +1,4 @@
-// Folds of f16 and bf16, in float.
+// Folds of f16 and bf16: sums and products in float, the least and the greatest by their bits.
 #include "kernels/fold.h"
 
 #include <cstddef>
@@ -73,11 +73,63 @@ struct Bf16 : Halves {
   }
 };
 
+// Bits for comparing: as the lower ones of a negative number are turned round, they are ordered as integers are. Turning
+// them again gives the number back.
+struct HalfBits {
+  using Element = std::int16_t;
+  using Tag = hn::ScalableTag<std::int16_t>;
+  using V = hn::Vec<Tag>;
+
+  static HWY_INLINE void load(const Element* from, V& a0, V& a1, V& a2, V& a3) {
+    load_four(Tag(), from, a0, a1, a2, a3);
+  }
+  static HWY_INLINE void store(V a0, V a1, V a2, V a3, Element* to) { store_four(Tag(), a0, a1, a2, a3, to); }
+  static HWY_INLINE V settle(V a) { return a; }
+
+  static HWY_INLINE V turned(V a) { return hn::Xor(a, hn::And(hn::ShiftRight<15>(a), all(0x7FFF))); }
+  static HWY_INLINE V all(std::int16_t bits) { return hn::Set(Tag(), bits); }
+};
+
+// Whatever is not a number comes before all numbers, or after them.
+template <std::int16_t kInfinity, std::int16_t kNan, std::int16_t kPlaceOfNan>
+struct HalfOrder : Selection {
+  using V = HalfBits::V;
+
+  static HWY_INLINE V enter(V a) {
+    const auto is_nan = hn::Gt(hn::And(a, HalfBits::all(0x7FFF)), HalfBits::all(kInfinity));
+    return hn::IfThenElse(is_nan, HalfBits::all(kPlaceOfNan), HalfBits::turned(a));
+  }
+  static HWY_INLINE V leave(V a) {
+    const auto is_nan = hn::Eq(a, HalfBits::all(kPlaceOfNan));
+    return hn::IfThenElse(is_nan, HalfBits::all(kNan), HalfBits::turned(a));
+  }
+};
+
+template <std::int16_t kInfinity, std::int16_t kNan>
+struct HalfMin : HalfOrder<kInfinity, kNan, -0x8000> {
+  static HWY_INLINE HalfBits::V apply(HalfBits::V a, HalfBits::V b) { return hn::Min(a, b); }
+};
+
+template <std::int16_t kInfinity, std::int16_t kNan>
+struct HalfMax : HalfOrder<kInfinity, kNan, 0x7FFF> {
+  static HWY_INLINE HalfBits::V apply(HalfBits::V a, HalfBits::V b) { return hn::Max(a, b); }
+};
+
+template <class Format, std::int16_t kInfinity, std::int16_t kNan>
+void run_halves_of(const Fold& fold) {
+  switch (fold.op) {
+    case Op::min: return fold_blocks<HalfBits, HalfMin<kInfinity, kNan>>(fold);
+    case Op::max: return fold_blocks<HalfBits, HalfMax<kInfinity, kNan>>(fold);
+    case Op::product: return fold_blocks<Format, FloatProduct>(fold);
+    default: return fold_blocks<Format, Sum>(fold);
+  }
+}
+
 void run_halves(const Fold& fold) {
   if (fold.dtype == Dtype::f16) {
-    fold_float_blocks<F16>(fold);
+    run_halves_of<F16, 0x7C00, 0x7E00>(fold);
   } else {
-    fold_float_blocks<Bf16>(fold);
+    run_halves_of<Bf16, 0x7F80, 0x7FC0>(fold);
   }
 }
 

@@ -47,25 +47,14 @@ struct Integers {
   static HWY_INLINE V settle(V a) { return a; }
 };
 
-struct IntegerOperation : AsItIs {
-  static constexpr bool kExact = true;
-};
-
-struct Sum : IntegerOperation {
-  template <class V>
-  static HWY_INLINE V apply(V a, V b) {
-    return hn::Add(a, b);
-  }
-};
-
-struct Min : IntegerOperation {
+struct Min : Selection {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Min(a, b);
   }
 };
 
-struct Max : IntegerOperation {
+struct Max : Selection {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Max(a, b);
@@ -94,7 +83,7 @@ HWY_INLINE V multiply_longs(D d, V a, V b) {
   return hn::BitCast(d, hn::Add(hn::MulEven(a2, b2), hn::ShiftLeft<32>(across)));
 }
 
-struct Product : IntegerOperation {
+struct Product : Arithmetic {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     using D = hn::DFromV<V>;
@@ -109,48 +98,52 @@ struct Product : IntegerOperation {
   }
 };
 
-struct And : IntegerOperation {
+struct And : Selection {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::And(a, b);
   }
 };
 
-struct Or : IntegerOperation {
+struct Or : Selection {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Or(a, b);
   }
 };
 
-struct Xor : IntegerOperation {
+struct Xor : Selection {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
     return hn::Xor(a, b);
   }
 };
 
-template <class T>
-void fold_integer_blocks(const Fold& fold) {
+template <typename T>
+void run_integers_of(const Fold& fold) {
   switch (fold.op) {
-    case Op::sum:
-    case Op::average: return fold_blocks<Integers<T>, Sum>(fold);
     case Op::min: return fold_blocks<Integers<T>, Min>(fold);
     case Op::max: return fold_blocks<Integers<T>, Max>(fold);
     case Op::product: return fold_blocks<Integers<T>, Product>(fold);
-    case Op::bit_and: return fold_blocks<Integers<T>, And>(fold);
-    case Op::bit_or: return fold_blocks<Integers<T>, Or>(fold);
-    case Op::bit_xor: return fold_blocks<Integers<T>, Xor>(fold);
+    default: return fold_blocks<Integers<T>, Sum>(fold);
+  }
+}
+
+void run_bytes(const Fold& fold) {
+  switch (fold.op) {
+    case Op::bit_and: return fold_blocks<Integers<std::uint8_t>, And>(fold);
+    case Op::bit_or: return fold_blocks<Integers<std::uint8_t>, Or>(fold);
+    case Op::bit_xor: return fold_blocks<Integers<std::uint8_t>, Xor>(fold);
+    default: return run_integers_of<std::uint8_t>(fold);
   }
 }
 
 void run_integers(const Fold& fold) {
   switch (fold.dtype) {
-    case Dtype::i8: return fold_integer_blocks<std::int8_t>(fold);
-    case Dtype::u8: return fold_integer_blocks<std::uint8_t>(fold);
-    case Dtype::i32: return fold_integer_blocks<std::int32_t>(fold);
-    case Dtype::i64: return fold_integer_blocks<std::int64_t>(fold);
-    default: return;
+    case Dtype::i8: return run_integers_of<std::int8_t>(fold);
+    case Dtype::i32: return run_integers_of<std::int32_t>(fold);
+    case Dtype::i64: return run_integers_of<std::int64_t>(fold);
+    default: return run_bytes(fold);
   }
 }
 

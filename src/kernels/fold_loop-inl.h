@@ -29,8 +29,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   round(a)                         what storing and loading again would give
 //   divide(a0, a1, a2, a3, divisor)
 //   settle(a)                        gives results that have several forms, as not-a-number does, one of them
-// An Operation has apply(a, b), and kExact if no result of that needs rounding. enter(a) and leave(a) lead to the
-// representation that it works in, and back.
+// An Operation has apply(a, b), and is kArithmetic if results may need rounding, and may be divided. enter(a) and
+// leave(a) lead to the representation that it works in, and back.
 template <class Format, class Operation>
 void fold_blocks(const Fold& fold) {
   using Element = typename Format::Element;
@@ -60,33 +60,41 @@ void fold_blocks(const Fold& fold) {
       a1 = Operation::apply(a1, Operation::enter(b1));
       a2 = Operation::apply(a2, Operation::enter(b2));
       a3 = Operation::apply(a3, Operation::enter(b3));
-      const bool last = source + 1 == fold.sources.size() && fold.divisor == 1;
-      if (Operation::kExact || last) continue;  // storing will round
-      a0 = Format::round(a0);
-      a1 = Format::round(a1);
-      a2 = Format::round(a2);
-      a3 = Format::round(a3);
+      if constexpr (Operation::kArithmetic) {
+        if (source + 1 == fold.sources.size() && fold.divisor == 1) break;  // storing will round
+        a0 = Format::round(a0);
+        a1 = Format::round(a1);
+        a2 = Format::round(a2);
+        a3 = Format::round(a3);
+      }
     }
     a0 = Operation::leave(a0);
     a1 = Operation::leave(a1);
     a2 = Operation::leave(a2);
     a3 = Operation::leave(a3);
-    if (fold.divisor != 1) Format::divide(a0, a1, a2, a3, fold.divisor);
+    if constexpr (Operation::kArithmetic) {
+      if (fold.divisor != 1) Format::divide(a0, a1, a2, a3, fold.divisor);
+    }
     a0 = Format::settle(a0);
     a1 = Format::settle(a1);
     a2 = Format::settle(a2);
     a3 = Format::settle(a3);
 
-    for (std::byte* destination : fold.destinations) {
-      Element* const begin = reinterpret_cast<Element*>(destination) + i;
-      Format::store(a0, a1, a2, a3, elements == block ? begin : buffer);
-      if (elements != block) std::memcpy(begin, buffer, elements * sizeof(Element));
+    if (elements == block) {
+      for (std::byte* destination : fold.destinations) {
+        Format::store(a0, a1, a2, a3, reinterpret_cast<Element*>(destination) + i);
+      }
+    } else {
+      Format::store(a0, a1, a2, a3, buffer);
+      for (std::byte* destination : fold.destinations) {
+        std::memcpy(reinterpret_cast<Element*>(destination) + i, buffer, elements * sizeof(Element));
+      }
     }
   }
 }
 
-// What most operations work in.
-struct AsItIs {
+// Takes elements as they are.
+struct Plain {
   template <class V>
   static HWY_INLINE V enter(V a) {
     return a;
@@ -94,6 +102,21 @@ struct AsItIs {
   template <class V>
   static HWY_INLINE V leave(V a) {
     return a;
+  }
+};
+
+struct Arithmetic : Plain {
+  static constexpr bool kArithmetic = true;
+};
+
+struct Selection : Plain {
+  static constexpr bool kArithmetic = false;
+};
+
+struct Sum : Arithmetic {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Add(a, b);
   }
 };
 

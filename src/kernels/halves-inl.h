@@ -59,8 +59,10 @@ HWY_INLINE HalfBitsVector to_f16(FloatVector a) {
 
 #else
 
+// Called rather than inlined: they are long, and the processors that need them old.
+
 // The exponents' biases differ by 112. Multiplying by 2^112 gives subnormals their exponent too.
-HWY_INLINE FloatVector from_f16(HalfBitsVector half) {
+static HWY_NOINLINE FloatVector from_f16(HalfBitsVector half) {
   const BitsVector bits = hn::PromoteTo(BitsTag(), half);
   const BitsVector sign = hn::ShiftLeft<16>(hn::And(bits, all(0x8000)));
   const BitsVector magnitude = hn::ShiftLeft<13>(hn::And(bits, all(0x7FFF)));
@@ -69,7 +71,7 @@ HWY_INLINE FloatVector from_f16(HalfBitsVector half) {
   return float_of(hn::Or(hn::Or(bits_of(number), sign), exponent));
 }
 
-HWY_INLINE HalfBitsVector to_f16(FloatVector a) {
+static HWY_NOINLINE HalfBitsVector to_f16(FloatVector a) {
   const BitsVector sign = hn::And(bits_of(a), all(0x80000000));
   const BitsVector magnitude = hn::Xor(bits_of(a), sign);
   // As for bf16, and the bias is taken off.
