@@ -186,7 +186,7 @@ int run_bench(const Options& options) {
     fmt::print(stderr, "trireme bench: {}; all ranks have been ended\n", interrupted.what());
     return interrupted.exit_status();
   }
-  if (table) table->finish();
+  if (table) table->finish(results);
   if (options.json) print_json(bench_json(contest, machine, results));
   if (file) file->save(draw_race(bench_race(contest, results), bench_caption(contest, machine)));
   return 0;

@@ -86,9 +86,30 @@ void BenchTable::print(const std::vector<Result>& results) const {
   std::fflush(stdout);  // The next size may take a while.
 }
 
-void BenchTable::finish() const {
-  if (contest_.algorithms.size() > 1) fmt::print("* what selection takes\n");
+void BenchTable::finish(const std::vector<Result>& results) const {
   if (!contest_.against.empty()) fmt::print("vs: the peer's time over Trireme's; above 1, Trireme is faster\n");
+  if (contest_.algorithms.size() < 2) return;
+  fmt::print("*: what selection takes\n\nfastest\n");
+  for (const std::uint64_t bytes : contest_.bytes) {
+    for (const std::string& buffers : contest_.buffers) print_fastest(results, bytes, buffers);
+  }
+}
+
+void BenchTable::print_fastest(const std::vector<Result>& results, std::uint64_t bytes, const std::string& buffers) {
+  const Result* fastest = nullptr;
+  const Result* chosen = nullptr;
+  for (const Result& result : results) {
+    if (is_peer(result) || result.bytes != bytes || result.buffers != buffers) continue;
+    if (fastest == nullptr || result.median_us < fastest->median_us) fastest = &result;
+    if (result.chosen) chosen = &result;
+  }
+  if (fastest == nullptr) return;
+  const std::string selection = chosen == nullptr || chosen == fastest
+                                    ? ""
+                                    : fmt::format("   selection takes {}: {:.2f}x as long", chosen->algorithm,
+                                                  chosen->median_us / fastest->median_us);
+  fmt::print("{:>10}  {:26} {:9} {:11.2f} us{}\n", format_bytes(static_cast<double>(bytes)),
+             fastest->algorithm + (chosen == fastest ? " *" : ""), buffers, fastest->median_us, selection);
 }
 
 Json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results) {

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,12 @@ class BenchTable {
 
   void print(const std::vector<Result>& results) const;
 
-  /// What the reader should know at the end.
-  void finish() const;
+  /// The fastest of several algorithms at each size, beside what selection takes, and what the signs mean.
+  void finish(const std::vector<Result>& results) const;
 
  private:
+  static void print_fastest(const std::vector<Result>& results, std::uint64_t bytes, const std::string& buffers);
+
   const Contest& contest_;
 };
 
