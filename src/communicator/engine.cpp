@@ -179,7 +179,9 @@ void Engine::drive(const Operation* until) {
     // Somebody else's deadline must come even if there is always something to do.
     constexpr unsigned kStepsPerTick = 4096;
     if (++steps_ % kStepsPerTick == 0) {
-      if (const auto now = Clock::now(); now >= next_tick()) tick(now);
+      const auto now = Clock::now();
+      start_clocks(now);
+      if (now >= next_tick()) tick(now);
     }
     if (blocks) {
       sleep();
@@ -228,7 +230,18 @@ Clock::time_point Engine::next_tick() const {
   return next;
 }
 
+// An operation's time runs from when this rank first had to wait for something.
+void Engine::start_clocks(Clock::time_point now) {
+  for (const auto& operation : active_) {
+    if (operation->started != Clock::time_point{}) continue;
+    operation->started = now;
+    operation->deadline = now + operation->patience;
+    operation->asks_at = now + 200ms;
+  }
+}
+
 void Engine::sleep() {
+  start_clocks(Clock::now());
   const Clock::time_point until = next_tick();
   const auto left = [&] {
     const auto time = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());

@@ -126,6 +126,7 @@ class Engine final : public transport::Inbox {
   void tick(Clock::time_point now);
   void drive_when_needed();
   Clock::time_point next_tick() const;
+  void start_clocks(Clock::time_point now);
 
   // Running operations (executor.cpp).
   void begin(const std::shared_ptr<Operation>& operation);

@@ -45,7 +45,8 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
   }
   // What came early may be on loan from a rank that has failed since: that is heard first.
   if (!early_.empty() && host_) host_->progress();
-  op.asks_at = op.started + std::chrono::milliseconds(200);
+  op.started = {};
+  op.deadline = op.asks_at = Clock::time_point::max();
   prepare(op);
   active_.push_back(operation);
   if (!failing_) remember(op);

@@ -88,8 +88,9 @@ struct Operation {
   std::shared_ptr<std::byte> scratch;  ///< for blocks that the caller has no memory for
   std::size_t scratch_bytes = 0;
   int segments = 1;
+  Clock::duration patience{0};  ///< how long it may take
+  Clock::time_point started;    ///< none until the engine had to wait: most operations need no clock
   Clock::time_point deadline;
-  Clock::time_point started;
   Clock::time_point asks_at;  ///< when the others are asked what they do
 
   std::vector<Slot> slots;

@@ -65,11 +65,6 @@ void Communicator::State::check_open() const {
   if (closed_) throw UsageError("this communicator has been closed");
 }
 
-void Communicator::State::set_times(Operation& operation, const CallOptions& options) const {
-  operation.started = Clock::now();
-  operation.deadline = operation.started + (options.deadline.count() > 0 ? options.deadline : world->patience);
-}
-
 ReadyPlan& Communicator::State::plan_for(const Pick& pick, int root, Buffers buffers) {
   const PlanKey key{pick.algorithm, root, pick.setting.segments, buffers};
   const auto found = plans_.find(key);
@@ -148,7 +143,7 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   operation->context = context;
   operation->from = -1;
   operation->divisor = request.call.reduces && request.call.op == Op::average ? ranks() : 1;
-  set_times(*operation, request.options);
+  operation->patience = patience(request.options);
   place_blocks(*operation, request);
   choose_segments(*operation, request);
   // Last, since a call that throws does not count.
@@ -237,6 +232,10 @@ void Communicator::State::choose_segments(Operation& operation, const Request& r
   operation.segments = static_cast<int>(std::max<std::size_t>(1, (message + kSegmentBytes - 1) / kSegmentBytes));
 }
 
+Clock::duration Communicator::State::patience(const CallOptions& options) const {
+  return options.deadline.count() > 0 ? options.deadline : world->patience;
+}
+
 void Communicator::State::run(Request request) {
   const std::shared_ptr<Handle::State> operation = prepare(request);
   world->engine->run(operation);
@@ -279,7 +278,7 @@ std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& ca
   operation->context = context | kMessages;
   operation->from = receives ? members[peer] : Operation::kNobody;
   operation->divisor = 1;
-  set_times(*operation, options);
+  operation->patience = patience(options);
   operation->blocks.assign(1, {.input = input, .work = output, .elements = call.elements, .sent = call.elements});
   choose_segments(*operation, {.call = call});
   operation->owner = shared_from_this();

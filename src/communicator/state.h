@@ -96,7 +96,7 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   void place_blocks(Operation& operation, const Request& request) const;
   void place_scratch(Operation& operation) const;
   void choose_segments(Operation& operation, const Request& request) const;
-  void set_times(Operation& operation, const CallOptions& options) const;
+  Clock::duration patience(const CallOptions& options) const;
 
   std::mutex mutex_;
   Selector selector_;
