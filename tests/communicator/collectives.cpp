@@ -73,9 +73,7 @@ class Part {
     const std::size_t first = share_ * static_cast<std::size_t>(rank_);
     if (how_.in_place) {
       world_.reduce_scatter(in.buffer(), in.part(first, share_), case_.op, options_);
-      return in.differs([&](std::size_t i) {
-        return i >= first && i < first + share_ ? sum(i) : given(rank_, i);
-      });
+      return in.differs([&](std::size_t i) { return i >= first && i < first + share_ ? sum(i) : given(rank_, i); });
     }
     const Memory out = memory(share_);
     world_.reduce_scatter(in.buffer(), out.buffer(), case_.op, options_);

@@ -82,7 +82,7 @@ std::vector<Combination> combinations() {
 
 TEST_P(Matrix, OddLengths) {
   const auto [way, collective] = GetParam();
-  const bool few = way == Way::interleaved || kEffort == 1;
+  const bool few = way == Way::interleaved || way == Way::tcp || kEffort == 1;
   for (int ranks = 1; ranks <= 9; ++ranks) {
     Cluster cluster(way, ranks);
     const auto p = static_cast<std::size_t>(ranks);

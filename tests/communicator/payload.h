@@ -52,7 +52,8 @@ inline std::uint32_t values_of(Dtype dtype) {
 
 /// Element `index` of what rank `rank` gives: small whole numbers, other ones everywhere.
 inline std::int64_t value(std::uint32_t seed, int rank, std::size_t index, std::uint32_t values) {
-  std::uint32_t x = static_cast<std::uint32_t>(index) * 0x85EBCA6BU ^ (static_cast<std::uint32_t>(rank) + seed * 64 + 1) * 0x9E3779B1U;
+  std::uint32_t x = static_cast<std::uint32_t>(index) * 0x85EBCA6BU ^
+                    (static_cast<std::uint32_t>(rank) + seed * 64 + 1) * 0x9E3779B1U;
   x = (x ^ x >> 15U) * 0x2C1B3C6DU;
   x = (x ^ x >> 12U) * 0x297A2D39U;
   return static_cast<std::int64_t>((std::uint64_t{x} * values) >> 32U);
@@ -102,9 +103,7 @@ class Memory {
   std::byte* data() const { return start_ + kGuard; }
   std::size_t elements() const { return elements_; }
   Buffer buffer() const { return {data(), elements_, dtype_}; }
-  Buffer part(std::size_t first, std::size_t count) const {
-    return {data() + first * bytes_of(dtype_), count, dtype_};
-  }
+  Buffer part(std::size_t first, std::size_t count) const { return {data() + first * bytes_of(dtype_), count, dtype_}; }
 
   /// Element i becomes f(i).
   template <typename F>
@@ -128,7 +127,8 @@ class Memory {
         auto expected = type;
         assign(expected, static_cast<double>(f(i)));
         if (std::memcmp(&expected, is + i, sizeof expected) == 0) continue;
-        return "element " + std::to_string(i) + " of " + std::to_string(elements_) + " is not " + std::to_string(static_cast<double>(f(i)));
+        return "element " + std::to_string(i) + " of " + std::to_string(elements_) + " is not " +
+               std::to_string(static_cast<double>(f(i)));
       }
       return "";
     });

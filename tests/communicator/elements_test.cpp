@@ -1,0 +1,210 @@
+// Every dtype with every operation; shares of different sizes; the largest buffers; and random floats.
+#include "communicator/cluster.h"
+#include "communicator/collectives.h"
+#include "support/random.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+
+namespace trireme::test {
+namespace {
+
+class Elements : public ::testing::TestWithParam<Way> {
+ protected:
+  static const Algorithm* row(Collective collective, std::string_view name) {
+    for (const Algorithm& one : algorithms(collective)) {
+      if (one.name == name) return &one;
+    }
+    ADD_FAILURE() << name;
+    return nullptr;
+  }
+};
+
+void expect_right(Communicator& world, const Case& c) {
+  EXPECT_EQ(perform(world, c), "") << "rank " << world.rank() << ": " << c.describe(world.ranks());
+}
+
+TEST_P(Elements, EveryDtypeWithEveryOp) {
+  const std::vector<Case> ways = {
+      {.row = nullptr, .collective = Collective::allreduce},
+      {.row = row(Collective::allreduce, "ring"), .collective = Collective::allreduce},
+      {.row = row(Collective::allreduce, "recursive_doubling"), .collective = Collective::allreduce},
+      {.row = row(Collective::reduce_scatter, "direct"), .collective = Collective::reduce_scatter},
+      {.row = row(Collective::reduce_scatter, "bruck"), .collective = Collective::reduce_scatter},
+      {.row = row(Collective::reduce, "tree"), .collective = Collective::reduce, .root = 1},
+      {.row = row(Collective::reduce, "reduce_scatter_gather"), .collective = Collective::reduce},
+  };
+  for (const int ranks : {2, 3, 8}) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      std::size_t turn = 0;
+      for (int dtype = 0; dtype < kDtypes; ++dtype) {
+        for (int op = 0; op < kOps; ++op) {
+          if (!supports(static_cast<Dtype>(dtype), static_cast<Op>(op))) continue;
+          for (Case c : ways) {
+            c.dtype = static_cast<Dtype>(dtype);
+            c.op = static_cast<Op>(op);
+            c.elements = 1009;
+            c.seed = static_cast<std::uint32_t>(++turn);
+            c.buffering = {{turn % 2 == 0, turn % 3 == 0}};
+            expect_right(world, c);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_P(Elements, EveryDtypeIsMoved) {
+  Cluster cluster(GetParam(), 3);
+  cluster.run([&](Communicator& world) {
+    for (int dtype = 0; dtype < kDtypes; ++dtype) {
+      for (const Collective collective : {Collective::allgather, Collective::broadcast, Collective::gather,
+                                          Collective::scatter, Collective::all_to_all}) {
+        expect_right(world,
+                     {.collective = collective, .elements = 1009, .dtype = static_cast<Dtype>(dtype), .root = 1});
+      }
+    }
+  });
+}
+
+TEST_P(Elements, UnevenAllgather) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      Random random(mix(3, ranks));
+      for (int again = 0; again < 6; ++again) {
+        std::vector<std::size_t> counts(ranks);
+        const int most = again == 5 ? 200'000 : 300;
+        for (std::size_t& one : counts) one = random.chance(3) ? 0 : random.below(most);
+        std::vector<std::size_t> begins(ranks + 1);
+        std::partial_sum(counts.begin(), counts.end(), begins.begin() + 1);
+        const auto expected = [&](std::size_t i) {
+          int from = 0;
+          while (i >= begins[from + 1]) ++from;
+          return value(again, from, i - begins[from], 100'000);
+        };
+        const auto own = [&](std::size_t i) { return value(again, world.rank(), i, 100'000); };
+        for (const Algorithm& algorithm : algorithms(Collective::allgather)) {
+          const bool window = random.chance(2);
+          Memory in(world, counts[world.rank()], Dtype::i32, window);
+          const Memory out(world, begins.back(), Dtype::i32, !window);
+          in.fill(own);
+          world.allgather(in.buffer(), out.buffer(), counts, {.algorithm = algorithm.name});
+          EXPECT_EQ(out.differs(expected), "") << algorithm.name << " " << ranks << " " << again;
+          EXPECT_EQ(in.differs(own), "");
+        }
+      }
+    });
+  }
+}
+
+TEST_P(Elements, UnevenAllToAll) {
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      Random random(mix(4, ranks));
+      for (int again = 0; again < 6; ++again) {
+        const int most = again == 5 ? 100'000 : 300;
+        std::vector<std::vector<std::size_t>> sizes(ranks, std::vector<std::size_t>(ranks));  // from, to
+        for (auto& row : sizes) {
+          for (std::size_t& one : row) one = random.chance(3) ? 0 : random.below(most);
+        }
+        const std::vector<std::size_t>& to = sizes[world.rank()];
+        std::vector<std::size_t> from(ranks);
+        for (int peer = 0; peer < ranks; ++peer) from[peer] = sizes[peer][world.rank()];
+        const auto own = [&](std::size_t i) { return value(again, world.rank(), i, 100'000); };
+        const bool window = random.chance(2);
+        Memory in(world, std::accumulate(to.begin(), to.end(), std::size_t{0}), Dtype::f32, window);
+        const Memory out(world, std::accumulate(from.begin(), from.end(), std::size_t{0}), Dtype::f32, !window);
+        in.fill(own);
+        world.all_to_all(in.buffer(), to, out.buffer(), from);
+        const auto expected = [&](std::size_t i) {
+          int peer = 0;
+          while (i >= from[peer]) i -= from[peer++];
+          for (int before = 0; before < world.rank(); ++before) i += sizes[peer][before];
+          return value(again, peer, i, 100'000);
+        };
+        EXPECT_EQ(out.differs(expected), "") << ranks << " " << again;
+        EXPECT_EQ(in.differs(own), "");
+      }
+    });
+  }
+}
+
+TEST_P(Elements, TenMillion) {
+  const std::size_t many = kEffort == 1 ? 1'000'003 : 10'000'000;
+  for (const int ranks : {2, 3}) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      const auto p = static_cast<std::size_t>(ranks);
+      expect_right(world, {.collective = Collective::allreduce, .elements = many, .buffering = {{true, true}}});
+      expect_right(world, {.row = row(Collective::allreduce, "ring"),
+                           .collective = Collective::allreduce,
+                           .elements = many,
+                           .dtype = Dtype::bf16,
+                           .buffering = {{false, false}, {true, true}}});
+      expect_right(world, {.collective = Collective::broadcast, .elements = many, .dtype = Dtype::i8, .root = 1});
+      expect_right(world, {.collective = Collective::reduce_scatter, .elements = many / p});
+      expect_right(world, {.collective = Collective::allgather, .elements = many / p, .buffering = {{true, true}}});
+      expect_right(world, {.collective = Collective::all_to_all, .elements = many / p, .buffering = {{false, true}}});
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Elements, ::testing::ValuesIn(kWays),
+                         [](const auto& test) { return to_string(test.param); });
+
+// Random floats: near the true sum, and the same bits wherever the verifier says so, over every transport, in windows or
+// not, in place or not, and again.
+TEST(Bits, AreThoseOfTheProgram) {
+  constexpr int kRanks = 5;
+  constexpr std::size_t kElements = 20011;
+  const auto given = [](int rank, std::size_t i) {
+    return static_cast<float>(static_cast<double>(mix(9, rank, i) >> 11U) * 0x1p-53 - 0.5);
+  };
+  using Result = std::vector<std::vector<float>>;  // by rank
+  std::map<std::string, Result> first;
+  for (const Way way : {Way::inproc, Way::shm, Way::tcp, Way::two_hosts, Way::interleaved}) {
+    Cluster cluster(way, kRanks);
+    for (const Algorithm& row : algorithms(Collective::allreduce)) {
+      if (row.served || !row.accepts(kRanks)) continue;
+      const bool same_bits = verify(make_schedule(row, {.ranks = kRanks})).same_bits;
+      for (int manner = 0; manner < 5; ++manner) {
+        Result result(kRanks);
+        cluster.run([&](Communicator& world) {
+          const bool window = manner % 2 == 1 || (manner == 4 && world.rank() % 2 == 0);
+          const bool in_place = manner / 2 == 1 || (manner == 4 && world.rank() % 3 == 0);
+          const Memory in(world, kElements, Dtype::f32, window);
+          const Memory other(world, kElements, Dtype::f32, window);
+          auto* data = reinterpret_cast<float*>(in.data());
+          for (std::size_t i = 0; i < kElements; ++i) data[i] = given(world.rank(), i);
+          const Memory& out = in_place ? in : other;
+          world.allreduce(in.buffer(), out.buffer(), Op::sum, {.algorithm = row.name});
+          const auto* sums = reinterpret_cast<const float*>(out.data());
+          result[world.rank()].assign(sums, sums + kElements);
+        });
+        for (std::size_t i = 0; i < kElements; ++i) {
+          double sum = 0;
+          for (int rank = 0; rank < kRanks; ++rank) sum += given(rank, i);
+          ASSERT_NEAR(result[0][i], sum, 1e-6) << row.name;
+        }
+        for (int rank = 1; rank < kRanks && same_bits; ++rank) {
+          EXPECT_EQ(std::memcmp(result[0].data(), result[rank].data(), kElements * sizeof(float)), 0)
+              << row.name << " on rank " << rank << " over " << to_string(way);
+        }
+        const auto [known, fresh] = first.try_emplace(std::string(row.name), result);
+        for (int rank = 0; rank < kRanks && !fresh; ++rank) {
+          EXPECT_EQ(std::memcmp(known->second[rank].data(), result[rank].data(), kElements * sizeof(float)), 0)
+              << row.name << " on rank " << rank << " over " << to_string(way) << ", manner " << manner;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test
