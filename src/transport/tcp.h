@@ -1,7 +1,8 @@
 // Messages over TCP.
 //
 // A rank listens on a port that the system gives, and somebody else tells its peers where. A connection to a peer is
-// made when the first message to it is posted, without waiting: what is posted meanwhile goes out once it is up.
+// made when the first message to it is posted, without waiting: what is posted meanwhile goes out once it is up, for
+// which the peer must make progress too. A peer that never exchanged a message is not known, and so not missed either.
 // Pieces go from their own memory to the kernel, and come from it into their place or into a buffer that is reused;
 // a small message costs one system call at each end.
 //
@@ -31,8 +32,10 @@ struct TcpCounts {
 class Tcp final : public Transport {
  public:
   /// Listens on `bind_address`, a numeric IPv4 or IPv6 address, for ranks of the same `job`. A pair of ranks has up to
-  /// `connections` each way; messages take the one that their segment says. All ranks must agree on it.
+  /// `connections`; a message takes the one that its segment says. All ranks must agree on it.
   Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections = 1);
+
+  /// Without close(), peers are told that this rank is lost.
   ~Tcp() override;
   Tcp(const Tcp&) = delete;
   Tcp& operator=(const Tcp&) = delete;

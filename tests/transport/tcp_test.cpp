@@ -185,6 +185,19 @@ TEST(Tcp, WakesForAForeignEvent) {
   EXPECT_EQ(::poll(&wait, 1, 0), 0);
 }
 
+TEST(Tcp, WaitsForAMessageButNotForEver) {
+  TcpCluster cluster(2);
+  cluster[1].send(0, 100);
+  ASSERT_TRUE(cluster.until_sent(cluster[0], 1));
+  cluster.idle();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(cluster.tcp(0).wait(std::chrono::milliseconds(20)));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(19));
+  cluster[1].send(0, 100);
+  EXPECT_TRUE(cluster.tcp(0).wait(std::chrono::seconds(20)));
+  EXPECT_EQ(cluster[0].arrivals.size(), 2);
+}
+
 TEST(Tcp, RefusesWhatCantBe) {
   Party party(0);
   const auto make = [&](int rank, const std::string& address, int connections) {
