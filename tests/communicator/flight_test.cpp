@@ -1,0 +1,248 @@
+// Many operations at once: handles waited for in any order or not at all, threads, communicators, messages head-on.
+#include "communicator/cluster.h"
+#include "communicator/collectives.h"
+#include "support/random.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <thread>
+
+namespace trireme::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class Flight : public ::testing::TestWithParam<Way> {};
+
+/// A handle, what it works on, and what must come of it.
+struct Pending {
+  std::vector<int> in, out;
+  std::vector<int> expected;
+  Handle handle;
+};
+
+int sum_to(int ranks) { return ranks * (ranks - 1) / 2; }
+
+/// The n-th operation of a program that all ranks run.
+std::unique_ptr<Pending> begin(Communicator& world, Random& random, int n) {
+  auto pending = std::make_unique<Pending>();
+  const int rank = world.rank();
+  const int ranks = world.ranks();
+  const int elements = random.chance(10) ? random.below(200'000) : random.below(2000);
+  const int root = random.below(ranks);
+  const auto number = [&](int of, int i) { return of * 1000 + i % 777 + n; };
+  const auto fill = [&](std::vector<int>& data, int count, int of) {
+    data.resize(count);
+    for (int i = 0; i < count; ++i) data[i] = number(of, i);
+  };
+  switch (random.below(5)) {
+    case 0:
+      fill(pending->in, elements, rank);
+      pending->out = pending->in;
+      pending->expected.resize(elements);
+      for (int i = 0; i < elements; ++i) pending->expected[i] = sum_to(ranks) * 1000 + ranks * (i % 777 + n);
+      pending->handle = world.allreduce_async(pending->out);
+      break;
+    case 1:
+      fill(pending->in, elements, rank);
+      pending->out.resize(static_cast<std::size_t>(elements) * ranks);
+      for (int peer = 0; peer < ranks; ++peer) {
+        for (int i = 0; i < elements; ++i) pending->expected.push_back(number(peer, i));
+      }
+      pending->handle = world.allgather_async(pending->in, pending->out);
+      break;
+    case 2:
+      fill(pending->out, elements, rank);
+      fill(pending->expected, elements, root);
+      pending->handle = world.broadcast_async(pending->out, root);
+      break;
+    case 3:
+      fill(pending->in, elements * ranks, rank);
+      pending->out.resize(static_cast<std::size_t>(elements));
+      pending->expected.resize(elements);
+      for (int i = 0; i < elements; ++i) {
+        pending->expected[i] = sum_to(ranks) * 1000 + ranks * ((i + elements * rank) % 777 + n);
+      }
+      pending->handle = world.reduce_scatter_async(pending->in, pending->out);
+      break;
+    default: pending->handle = world.barrier_async(); break;
+  }
+  return pending;
+}
+
+void expect_done(Pending& pending) {
+  pending.handle.wait();
+  EXPECT_TRUE(pending.handle.done());
+  EXPECT_EQ(pending.out == pending.expected, true);
+}
+
+TEST_P(Flight, WaitsInAnyOrder) {
+  for (const int ranks : {2, 4, 5}) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      Random program(mix(1, ranks));
+      Random own(mix(2, ranks, world.rank()));
+      std::vector<std::unique_ptr<Pending>> pending;
+      const int count = 30 * kEffort;
+      for (int n = 0; n < count; ++n) {
+        pending.push_back(begin(world, program, n));
+        if (own.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own.below(2000)));
+        if (program.chance(15)) {
+          std::vector<int> one(3, world.rank());
+          world.allreduce(one);
+          EXPECT_EQ(one[2], sum_to(ranks));
+        }
+        while (pending.size() > 20 || (!pending.empty() && own.chance(3))) {
+          std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
+          expect_done(*pending.back());
+          pending.pop_back();
+        }
+      }
+      while (!pending.empty()) {
+        std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
+        if (own.chance(2)) expect_done(*pending.back());
+        pending.back()->handle = Handle();  // or it is dropped
+        pending.pop_back();
+      }
+    });
+  }
+}
+
+TEST_P(Flight, ThreadsOnTheirOwnCommunicators) {
+  constexpr int kRanks = 4;
+  Cluster cluster(GetParam(), kRanks);
+  cluster.run([&](Communicator& world) {
+    std::vector<Communicator> groups = {world.split(0, world.rank()), world.split(0, -world.rank()),
+                                        world.split(world.rank() % 2, 0)};
+    EXPECT_EQ(groups[1].rank(), kRanks - 1 - world.rank());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      threads.emplace_back([&, i] {
+        Communicator& group = groups[i];
+        Random program(mix(5, i, i == 2 ? world.rank() % 2 : 0));
+        Random own(mix(6, i, world.rank()));
+        for (int n = 0; n < 15 * kEffort; ++n) {
+          const auto collective = static_cast<Collective>(program.below(kCollectives));
+          const auto rows = algorithms(collective);
+          const Algorithm& row = rows[program.below(static_cast<int>(rows.size()))];
+          const bool forced = program.chance(2) && !row.served && row.accepts(group.ranks());
+          const Case c{
+              .row = forced ? &row : nullptr,
+              .collective = collective,
+              .elements = static_cast<std::size_t>(program.chance(8) ? program.below(100'000) : program.below(600)),
+              .dtype = program.chance(2) ? Dtype::i32 : Dtype::f64,
+              .root = program.below(group.ranks()),
+              .buffering = {{own.chance(2), own.chance(2)}},
+              .seed = static_cast<std::uint32_t>(n)};
+          if (own.chance(10)) std::this_thread::sleep_for(std::chrono::microseconds(own.below(3000)));
+          ASSERT_EQ(perform(group, c), "") << c.describe(group.ranks());
+        }
+      });
+    }
+    // Messages from one rank to the next on the world meanwhile.
+    const int next = (world.rank() + 1) % kRanks;
+    const int previous = (world.rank() + kRanks - 1) % kRanks;
+    Random sizes(7);
+    for (int n = 0; n < 10 * kEffort; ++n) {
+      const int size = sizes.chance(10) ? sizes.below(300'000) : sizes.below(1000);
+      std::vector<int> out(size, world.rank() + n);
+      std::vector<int> in(size);
+      Handle sends = world.send_async(out, next);
+      world.receive(in, previous);
+      EXPECT_EQ(in, std::vector<int>(size, previous + n));
+      sends.wait();
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_P(Flight, MessagesHeadOn) {
+  Cluster cluster(GetParam(), 2);
+  cluster.run([&](Communicator& world) {
+    const int peer = 1 - world.rank();
+    for (const int size : {0, 1, 1000, 100'000, 250'000 * kEffort}) {
+      for (int again = 0; again < 3; ++again) {
+        std::vector<int> out(size, world.rank() + again);
+        std::vector<int> in(size);
+        world.send(out, peer);
+        world.receive(in, peer);
+        EXPECT_EQ(in == std::vector<int>(size, peer + again), true) << size;
+      }
+    }
+  });
+}
+
+TEST_P(Flight, MessagesKeepTheirOrder) {
+  Cluster cluster(GetParam(), 3);
+  cluster.run([&](Communicator& world) {
+    constexpr int kMany = 200;
+    std::deque<std::vector<int>> data;
+    std::vector<Handle> handles;
+    for (int n = 0; n < kMany; ++n) {
+      for (int peer = 0; peer < 3; ++peer) {
+        if (peer == world.rank()) continue;
+        const int size = n % 50 == 49 ? 90'000 : n;
+        handles.push_back(world.send_async(data.emplace_back(size, world.rank() * kMany + n), peer));
+      }
+    }
+    std::deque<std::pair<std::vector<int>, int>> received;
+    for (int peer = 0; peer < 3; ++peer) {
+      for (int n = 0; n < kMany && peer != world.rank(); ++n) {
+        const int size = n % 50 == 49 ? 90'000 : n;
+        auto& [in, expected] = received.emplace_back(std::vector<int>(size), peer * kMany + n);
+        handles.push_back(world.receive_async(in, peer));
+      }
+    }
+    handles.clear();
+    for (const auto& [in, expected] : received) EXPECT_EQ(in, std::vector<int>(in.size(), expected));
+  });
+}
+
+TEST_P(Flight, RandomPrograms) {
+  for (int ranks = 2; ranks <= 7; ++ranks) {
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      Random program(mix(11, ranks));
+      Random own(mix(12, ranks, world.rank()));
+      for (int n = 0; n < 12 * kEffort; ++n) {
+        const auto collective = static_cast<Collective>(program.below(kCollectives));
+        const bool integers = program.chance(2);
+        const Case c{
+            .collective = collective,
+            .elements = static_cast<std::size_t>(program.chance(10) ? program.below(150'000) : program.below(900)),
+            .dtype = integers ? Dtype::i64 : Dtype::f32,
+            .op = program.pick(std::vector{Op::sum, Op::average, Op::min, Op::product}),
+            .root = program.below(ranks),
+            .buffering = {{own.chance(2), own.chance(2)}},
+            .seed = static_cast<std::uint32_t>(n)};
+        if (own.chance(15)) std::this_thread::sleep_for(std::chrono::microseconds(own.below(1500)));
+        ASSERT_EQ(perform(world, c), "") << c.describe(ranks);
+      }
+    });
+  }
+}
+
+TEST_P(Flight, HandlesMove) {
+  Cluster cluster(GetParam(), 2);
+  cluster.run([](Communicator& world) {
+    std::vector<int> one(5, 1);
+    std::vector<int> two(5, 2);
+    Handle handle = world.allreduce_async(one);
+    handle = world.allreduce_async(two);
+    Handle moved = std::move(handle);
+    moved.wait();
+    moved.wait();
+    EXPECT_EQ(two[4], 4);
+    EXPECT_TRUE(Handle().done());
+    world.barrier();
+    EXPECT_EQ(one[4], 2);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Flight, ::testing::ValuesIn(kWays),
+                         [](const auto& test) { return to_string(test.param); });
+
+}  // namespace
+}  // namespace trireme::test

@@ -1,0 +1,207 @@
+// Ranks that leave, or do not come; and memory that stays when communicators go.
+#include "communicator/cluster.h"
+#include "communicator/payload.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+namespace trireme::test {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class Gone : public ::testing::TestWithParam<Way> {};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_P(Gone, WhoClosesEarlyIsNamed) {
+  Cluster cluster(GetParam(), 3, 20s);
+  const auto begin = Clock::now();
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    if (world.rank() == 1) {
+      world.close();
+      return;
+    }
+    std::vector<float> data(100'000);
+    world.allreduce(data);
+  });
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(said[rank].find("PeerError"), 0) << said[rank];
+    EXPECT_TRUE(has(said[rank], "rank 1")) << said[rank];
+    EXPECT_EQ(outcome([&] { cluster[rank].barrier(); }), said[rank]);
+  }
+  EXPECT_LT(Clock::now() - begin, 10s);
+}
+
+TEST_P(Gone, WhoIsDestroyedIsNamed) {
+  Cluster cluster(GetParam(), 3, 20s);
+  cluster.run([](Communicator& world) { world.barrier(); });
+  cluster.drop(2);
+  const auto said = cluster.outcomes([](Communicator& world) { world.barrier(); });
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(said[rank].find("PeerError"), 0) << said[rank];
+    EXPECT_TRUE(has(said[rank], "rank 2")) << said[rank];
+  }
+}
+
+TEST_P(Gone, WhoNeverCallsIsNamed) {
+  Cluster cluster(GetParam(), 3, 60s);
+  const auto begin = Clock::now();
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    if (world.rank() == 2) return;
+    std::vector<float> data(10);
+    world.allreduce(data, Op::sum, {.deadline = 300ms});
+  });
+  EXPECT_LT(Clock::now() - begin, 10s);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(said[rank].find("TimeoutError"), 0) << said[rank];
+    EXPECT_TRUE(has(said[rank], "rank 2")) << said[rank];
+    EXPECT_TRUE(has(said[rank], "allreduce of 10 f32")) << said[rank];
+    EXPECT_EQ(outcome([&] { cluster[rank].barrier(); }), said[rank]);
+  }
+  // Who comes late hears of it, too.
+  std::vector<float> data(10);
+  const std::string late = outcome([&] { cluster[2].allreduce(data); });
+  EXPECT_TRUE(has(late, "TimeoutError") || has(late, "PeerError")) << late;
+  EXPECT_TRUE(has(late, "rank 0") || has(late, "rank 1")) << late;
+}
+
+TEST_P(Gone, WhatARankSentBeforeItLeftIsReceived) {
+  Cluster cluster(GetParam(), 2, 20s);
+  cluster.run([&](Communicator& world) {
+    world.barrier();  // so that there are connections
+    std::vector<int> data(1000, 5);
+    if (world.rank() == 0) {
+      world.send(data, 1);
+      world.broadcast(data, 0);
+    }
+  });
+  cluster.drop(0);
+  std::this_thread::sleep_for(20ms);
+  std::vector<int> data(1000);
+  cluster[1].receive(data, 0);
+  EXPECT_EQ(data[999], 5);
+  data.assign(1000, 0);
+  cluster[1].broadcast(data, 0);
+  EXPECT_EQ(data[999], 5);
+  const std::string said = outcome([&] { cluster[1].send(data, 0); });
+  EXPECT_EQ(said.find("PeerError"), 0) << said;
+}
+
+TEST_P(Gone, LargeUnevenSharesOutliveTheirSender) {
+  for (int again = 0; again < 5; ++again) {
+    Cluster cluster(GetParam(), 2, 20s);
+    std::vector<std::thread> threads;
+    for (const int rank : {0, 1}) {
+      threads.emplace_back([&, rank] {
+        const std::vector<std::size_t> to = {rank == 0 ? 0U : 3U, rank == 0 ? 200'000U : 0U};
+        const std::vector<std::size_t> from = {rank == 0 ? 0U : 200'000U, rank == 0 ? 3U : 0U};
+        std::vector<int> in(rank == 0 ? 200'000 : 3, rank + 1);
+        std::vector<int> out(rank == 0 ? 3 : 200'000);
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(again));
+        cluster[rank].all_to_all(in, to, out, from);
+        for (const int one : out) ASSERT_EQ(one, 2 - rank);
+        if (rank == 0) cluster.drop(0);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST_P(Gone, DeadlinesHoldOnABusyCommunicator) {
+  Cluster cluster(GetParam(), 2, 20s);
+  std::atomic<bool> over{false};
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    Communicator busy = world.split(0, 0);
+    std::string heard;
+    std::thread waits([&] {
+      if (world.rank() != 0) return;
+      std::vector<int> data(4);
+      heard = outcome([&] { world.receive(data, 1, {.deadline = 300ms}); });
+      over = true;
+    });
+    const auto begin = Clock::now();
+    std::vector<int> one(1);
+    std::string stopped;
+    while (stopped.empty() && Clock::now() - begin < 10s) stopped = outcome([&] { busy.allreduce(one); });
+    EXPECT_LT(Clock::now() - begin, 5s);
+    EXPECT_EQ(stopped.find("TimeoutError"), 0) << stopped;
+    waits.join();
+    if (world.rank() == 0) {
+      EXPECT_EQ(heard, stopped);
+    }
+  });
+  EXPECT_TRUE(over);
+  EXPECT_EQ(said, (std::vector<std::string>{"", ""}));
+}
+
+int threads_here() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+TEST_P(Gone, NothingIsLeftAfterAFailure) {
+  const int before = threads_here();
+  {
+    Cluster cluster(GetParam(), 4, 20s);
+    cluster.outcomes([](Communicator& world) {
+      std::vector<float> data(10);
+      Handle one = world.reduce_async(data, 0, Op::sum, {.algorithm = "tree", .deadline = 100ms});
+      Handle all = world.allreduce_async(data, Op::sum, {.deadline = 100ms});
+      if (world.rank() == 0) {
+        std::vector<float> more(10);
+        Handle two = world.broadcast_async(more, 1, {.deadline = 100ms});
+      }
+    });
+  }
+  // A thread that has ended may be listed for a moment.
+  for (int i = 0; i < 100 && threads_here() > before; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(threads_here(), before);
+}
+
+TEST_P(Gone, WindowsOutliveCommunicators) {
+  std::vector<Window> windows(2);
+  {
+    Cluster cluster(GetParam(), 2, 20s);
+    cluster.run([&](Communicator& world) {
+      Window& window = windows[world.rank()];
+      window = world.window(100'000);
+      EXPECT_EQ(window.bytes(), 100'000U);
+      std::fill_n(window.as<int>().data(), 25'000, world.rank() + 1);
+      world.allreduce(window.as<int>());
+      world.barrier();
+    });
+    cluster.drop(0);
+    const std::string said = outcome([&] { cluster[1].barrier(); });
+    EXPECT_EQ(said.find("PeerError"), 0) << said;
+  }
+  for (const Window& window : windows) {
+    for (const int one : window.as<int>()) ASSERT_EQ(one, 3);
+    window.as<int>()[0] = 0;
+  }
+}
+
+TEST_P(Gone, WindowsStartAsZeros) {
+  Cluster cluster(GetParam(), 1);
+  Communicator& world = cluster[0];
+  for (const std::size_t bytes : {100UL, 5000UL, 200'000UL, 6'000'000UL, 9000UL}) {
+    std::vector<Window> windows;
+    for (int i = 0; i < 4; ++i) {
+      windows.push_back(world.window(bytes));
+      for (const char one : windows.back().as<char>()) ASSERT_EQ(one, 0);
+      std::memset(windows.back().data(), 1, bytes);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Gone, ::testing::Values(Way::inproc, Way::shm, Way::tcp, Way::two_hosts),
+                         [](const auto& test) { return to_string(test.param); });
+
+}  // namespace
+}  // namespace trireme::test
