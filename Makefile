@@ -16,7 +16,8 @@ setup:  ## install what the build needs, if anything is missing
 build: build/build.ninja  ## build the program: build/trireme
 	cmake --build --preset release --target trireme_cli
 
-demo: build  ## build, then show what Trireme does
+demo: build/build.ninja  ## build, then show what Trireme does
+	cmake --build --preset release --target trireme_cli example_hello
 	tools/demo
 
 test: build/build.ninja  ## build everything and run all tests
