@@ -147,6 +147,8 @@ class Worker::Talk {
     input_ = std::move(input.in);
     output_ = std::move(output.out);
     errors_ = std::move(errors.out);
+    // One rank's end may leave nothing to read while another keeps the pipe open: no read may wait.
+    for (const Descriptor* end : {&output_, &errors_}) ::fcntl(end->get(), F_SETFL, O_NONBLOCK);
   }
   ~Talk() { end(); }
   Talk(const Talk&) = delete;
@@ -199,11 +201,11 @@ class Worker::Talk {
     const auto happened = [](const pollfd& event) { return event.revents != 0; };
     const bool ended = std::any_of(events.begin() + static_cast<std::ptrdiff_t>(first_child), events.end(), happened);
     if (ended) settle();
-    const bool more = happened(events[0]) && take(output_, heard_);
-    if (happened(events[1])) take(errors_, complaints_);
+    const bool open = take(output_, heard_);
+    take(errors_, complaints_);
     constexpr std::size_t kMostComplaints = 2000;
     if (complaints_.size() > kMostComplaints) complaints_.erase(0, complaints_.size() - kMostComplaints);
-    return ended || (happened(events[0]) && !more);
+    return ended || !open;
   }
 
   void check_interrupts() {
@@ -225,12 +227,12 @@ class Worker::Talk {
     }
   }
 
-  // Appends what can be read; false at the end.
+  // Appends what can be read, which may be nothing yet; false at the end.
   static bool take(const Descriptor& from, std::string& to) {
     std::array<char, 4096> bytes{};
     const ssize_t count = ::read(from.get(), bytes.data(), bytes.size());
     if (count > 0) to.append(bytes.data(), static_cast<std::size_t>(count));
-    return count > 0;
+    return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
   }
 
   // Asks, then tells, then forces all processes to end. mpirun ends its ranks when it is told to.
