@@ -86,7 +86,7 @@ TEST(Plan, TreeOffersToWhoAnswersAtOnce) {
     offered += count(plan, Sending::offered);
     EXPECT_EQ(count(plan, Sending::copied), 0);
   }
-  EXPECT_GE(offered, 2);
+  EXPECT_GE(offered, 1);
 }
 
 TEST(Plan, MessagesAreCutAlikeOnAllRanks) {
