@@ -88,6 +88,7 @@ class Engine final : public transport::Inbox {
   void sent(transport::Outgoing& outgoing, bool answered) override;
   void lost(int peer, const std::string& why) override;
   void closed(int peer) override;
+  void crowded(int peer) override { make_room(peer); }
 
  private:
   enum class ControlKind : std::uint8_t { aborts, asks };

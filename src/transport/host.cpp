@@ -206,8 +206,11 @@ bool Host::take_in(Peer& peer) {
     }
     if (peer.gone) break;
   }
-  if (moved) let_go(peer);
-  return moved;
+  if (!moved) return false;
+  let_go(peer);
+  // Records that hold nothing fill the ring too, behind messages that are held.
+  if (peer.reader.crowded()) inbox_.crowded(peer.rank);
+  return true;
 }
 
 Host::Held& Host::new_held(Peer& peer) {

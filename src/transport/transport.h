@@ -92,6 +92,10 @@ class Inbox {
   /// No more will come from `peer`, because it closed in an orderly way.
   virtual void closed(int peer) = 0;
 
+  /// What is held of this peer's messages takes up room that others need, though none of them was scarce when it came:
+  /// they should be copied and released.
+  virtual void crowded(int /*peer*/) {}
+
  protected:
   ~Inbox() = default;
 };

@@ -64,8 +64,8 @@ TEST_P(Usage, WrongSizes) {
 }
 
 TEST_P(Usage, DtypesAndOps) {
-  expect_refused("bit_and is for integers", [&](Communicator& w) { w.allreduce(data_, Op::bit_and); });
-  expect_refused("bit_xor is for integers", [&](Communicator& w) { w.reduce(data_, 0, Op::bit_xor); });
+  expect_refused("and is for integers", [&](Communicator& w) { w.allreduce(data_, Op::bit_and); });
+  expect_refused("xor is for integers", [&](Communicator& w) { w.reduce(data_, 0, Op::bit_xor); });
   const Buffer strange(data_.data(), 3, static_cast<Dtype>(99));
   expect_refused("dtype", [&](Communicator& w) { w.allreduce(strange); });
   expect_refused("dtype", [&](Communicator& w) { w.broadcast(strange, 0); });
