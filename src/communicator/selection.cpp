@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 namespace trireme {
 namespace {
@@ -28,6 +29,15 @@ const Algorithm* row(Collective collective, std::string_view name) {
     if (algorithm.name == name) return &algorithm;
   }
   return nullptr;
+}
+
+/// How many others a rank in the middle talks to.
+std::size_t peers_of(const Candidate& candidate) {
+  std::set<int> peers;
+  for (const Step& step : candidate.algorithm->program(candidate.setting.ranks / 2, candidate.setting).steps) {
+    peers.insert(step.peer);
+  }
+  return peers.size();
 }
 
 }  // namespace
@@ -139,6 +149,15 @@ Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
   std::vector<Candidate> candidates = choose(situation).candidates;
   std::stable_sort(candidates.begin(), candidates.end(),
                    [this](const Candidate& a, const Candidate& b) { return expected(a) < expected(b); });
+  // Of those that the model can hardly tell apart, the one whose ranks talk to the fewest others: many that send to one
+  // at once get in each other's way, which the model does not know.
+  constexpr double kAlike = 1.03;
+  const auto alike = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    return expected(candidate) > kAlike * expected(candidates.front());
+  });
+  const auto chosen = std::min_element(
+      candidates.begin(), alike, [](const Candidate& a, const Candidate& b) { return peers_of(a) < peers_of(b); });
+  std::rotate(candidates.begin(), chosen, chosen + 1);
   const Candidate& best = candidates.front();
   std::string why =
       fmt::format("{} expected for {}", format_time(expected(best)), format_bytes(static_cast<double>(bytes)));
