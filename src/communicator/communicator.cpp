@@ -2,6 +2,7 @@
 #include "trireme/communicator.h"
 
 #include "communicator/state.h"
+#include "transport/wire.h"
 
 #include <fmt/format.h>
 
@@ -241,6 +242,16 @@ Request uneven_all_to_all_request(const ConstBuffer& in, std::span<const std::si
   check_elements("in", in.elements, sum(to), "as `to` says for all");
   check_elements("out", out.elements, sum(from), "as `from` says for all");
   check_elements("from", from[rank], to[rank], "for this rank itself, as `to` says");
+  for (const std::span<const std::size_t> counts : {to, from}) {
+    for (const std::size_t count : counts) {
+      if (count * bytes_of(in.dtype) > transport::wire::kMostBytes) {
+        throw UsageError(
+            fmt::format("a share of {} elements of {} is too large for an uneven all_to_all, where each is one "
+                        "message of at most {} bytes: call it for parts of the shares",
+                        count, to_string(in.dtype), transport::wire::kMostBytes));
+      }
+    }
+  }
   check_overlap(in, out, nullptr, nullptr);
   // Nobody knows all sizes, so they are no part of what the ranks agree on.
   Call call = collective_call(Collective::all_to_all, in.dtype, 0);

@@ -1,5 +1,7 @@
 #include "communicator/engine.h"
 
+#include "base/signals.h"
+
 #include <algorithm>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -48,6 +50,7 @@ void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transpor
   // Who looks at sockets is in the way of those that the cores are needed for.
   most_patience_ = parts_.crowded && tcp_ ? Clock::duration(0) : kMostPatience;
   patience_ = most_patience_;
+  const SignalsBlocked blocked;
   helper_ = std::thread([this] { drive_when_needed(); });
 }
 
@@ -104,7 +107,7 @@ void Engine::start(const std::shared_ptr<Operation>& operation) {
   }
   ++pending_;
   begin(operation);
-  step();
+  guarded([this] { step(); });
   leave_seat();
 }
 
@@ -168,8 +171,30 @@ void Engine::drive_when_needed() {
   }
 }
 
+// Whatever else goes wrong while working, as when there is no memory left, ends all operations: it can't be said whose
+// fault it was, and nobody may wait for a thread that has gone.
+template <typename Work>
+void Engine::guarded(const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    running_ready_ = false;
+    const bool usage = dynamic_cast<const UsageError*>(&error) != nullptr;
+    fail(usage ? ErrorKind::usage : ErrorKind::system, parts_.names[parts_.rank] + ": " + error.what());
+    if (failing_) shut_down();
+  }
+}
+
 // Until the operation is done; without one, until nothing is under way.
 void Engine::drive(const Operation* until) {
+  guarded([&] { drive_on(until); });
+}
+
+void Engine::begin(const std::shared_ptr<Operation>& operation) {
+  guarded([&] { launch(operation); });
+}
+
+void Engine::drive_on(const Operation* until) {
   Clock::time_point idle_since{};
   int idle_steps = 0;
   // Looking at the clock costs as much as looking for messages in memory: not every time.
@@ -270,8 +295,10 @@ void Engine::sleep() {
 void Engine::tick(Clock::time_point now) {
   last_tick_ = now;
   if (host_) host_->check_processes();
-  for (const auto& operation : active_) {
+  const auto waiting = active_;  // what is asked may be answered at once, and end operations
+  for (const auto& operation : waiting) {
     if (failing_) break;
+    if (operation->is_done()) continue;
     if (now >= operation->deadline) {
       fail(ErrorKind::timeout, waiting_for(*operation));
     } else if (now >= operation->asks_at) {

@@ -92,7 +92,7 @@ class Engine final : public transport::Inbox {
 
  private:
   enum class ControlKind : std::uint8_t { aborts, asks };
-  enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol };
+  enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol, system };
 
   struct Control : transport::Outgoing {
     std::string text;
@@ -119,7 +119,10 @@ class Engine final : public transport::Inbox {
   bool take_seat() { return !driven_.exchange(true); }
   void leave_seat();
   void submit(const std::shared_ptr<Operation>& operation);
+  template <typename Work>
+  void guarded(const Work& work);
   void drive(const Operation* until);
+  void drive_on(const Operation* until);
   bool step();
   bool take_submitted();
   void idle(Clock::time_point since);
@@ -131,6 +134,7 @@ class Engine final : public transport::Inbox {
 
   // Running operations (executor.cpp).
   void begin(const std::shared_ptr<Operation>& operation);
+  void launch(const std::shared_ptr<Operation>& operation);
   void prepare(Operation& operation);
   void take_early(Operation& operation);
   void activate(Operation& operation, int slot, int segment);

@@ -36,7 +36,7 @@ void Engine::prepare(Operation& operation) {
   operation.early.clear();
 }
 
-void Engine::begin(const std::shared_ptr<Operation>& operation) {
+void Engine::launch(const std::shared_ptr<Operation>& operation) {
   Operation& op = *operation;
   if (failed_) {
     op.error = error_;
@@ -47,8 +47,9 @@ void Engine::begin(const std::shared_ptr<Operation>& operation) {
   if (!early_.empty() && host_) host_->progress();
   op.started = {};
   op.deadline = op.asks_at = Clock::time_point::max();
-  prepare(op);
+  op.slots_used = 0;
   active_.push_back(operation);
+  prepare(op);
   if (!failing_) remember(op);
   if (!failing_) take_early(op);
   if (!failing_) check_gone(op);
@@ -234,7 +235,7 @@ void Engine::run_ready() {
   running_ready_ = true;
   for (std::size_t i = 0; i < ready_.size() && !failing_; ++i) {
     const Ready ready = ready_[i];
-    go_on(ready);
+    if (ready.operation != nullptr) go_on(ready);
   }
   ready_.clear();
   running_ready_ = false;
@@ -288,7 +289,6 @@ void Engine::post(Operation& operation, Slot& slot, int number) {
   send.operation = &operation;
   send.slot = static_cast<int>(&slot - operation.slots.data());
   send.node = number;
-  slot.nodes[number].posted = true;
   route(send.peer).post(send);
 }
 
@@ -396,7 +396,10 @@ void Engine::complete(Operation& operation) {
                     operation.divisor);
     }
   }
-  // The caller may use the operation again as soon as it is done.
+  // The caller may use the operation again as soon as it is done, or end it.
+  for (Ready& ready : ready_) {
+    if (ready.operation == &operation) ready.operation = nullptr;
+  }
   const auto found =
       std::find_if(active_.begin(), active_.end(), [&](const auto& active) { return active.get() == &operation; });
   if (found != active_.end()) {

@@ -9,6 +9,7 @@
 #include "communicator/plan.h"
 #include "transport/transport.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,6 +21,11 @@
 namespace trireme {
 
 using Clock = std::chrono::steady_clock;
+
+/// As long as was asked for, but for times that the clock can't count to.
+inline std::chrono::milliseconds at_most_years(std::chrono::milliseconds time) {
+  return std::min<std::chrono::milliseconds>(time, std::chrono::years(10));
+}
 
 /// The most bytes of one message: large enough that what a message costs does not matter, small enough that several are
 /// in the cache.
@@ -51,9 +57,8 @@ struct Send : transport::Outgoing {
 
 struct NodeState {
   int waits = 0;
-  int missing = 0;      ///< messages that have not come
-  int folded = 0;       ///< sources that have been added
-  bool posted = false;  ///< a send: it is with the transport
+  int missing = 0;  ///< messages that have not come
+  int folded = 0;   ///< sources that have been added
   bool ended = false;
   bool settled = false;  ///< somebody else did it: the peer wrote the answer, or this rank did in a fold
 };

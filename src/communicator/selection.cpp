@@ -52,7 +52,11 @@ Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view f
     forced.remove_prefix(std::min(forced.size(), name.size() + 1));
     if (name.empty()) continue;
     const Algorithm& algorithm = find_algorithm(name);
-    forced_[algorithm.collective] = algorithm.name;
+    const auto [found, fresh] = forced_.emplace(algorithm.collective, algorithm.name);
+    if (!fresh && found->second != algorithm.name) {
+      throw UsageError(fmt::format("TRIREME_ALGORITHM asks for both {} and {}, which are algorithms for {}: name one",
+                                   found->second, algorithm.name, to_string(algorithm.collective)));
+    }
   }
 }
 

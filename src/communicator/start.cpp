@@ -63,7 +63,7 @@ Ways parse_ways(const std::string& name) {
 
 std::shared_ptr<World> make_world(const InitOptions& options, int rank) {
   auto world = std::make_shared<World>();
-  world->patience = options.patience;
+  world->patience = at_most_years(options.patience);
   world->forced = environment("TRIREME_ALGORITHM");
   world->log = Log(Log::level_from_environment(), rank);
   return world;
@@ -94,6 +94,27 @@ Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
   }
   result.crowded = neighbours > cores.size();
   return result;
+}
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+// A rank beside the rendezvous may have come to it by loopback, as where a host's name means 127.0.1.1 on that host
+// itself. Ranks of other hosts reach it where they reached the rendezvous.
+std::string address_for_peers(const Joining& joining, const std::vector<nlohmann::json>& met) {
+  if (!is_loopback(joining.address)) return joining.address;
+  for (const auto& one : met) {
+    if (const std::string server = one.at("server"); !is_loopback(server)) return server;
+  }
+  return joining.address;
+}
+
+void check_neighbours(int rank, const std::vector<int>& hosts, const std::set<int>& near,
+                      const std::vector<std::string>& names) {
+  for (int peer = 0; peer < static_cast<int>(hosts.size()); ++peer) {
+    if (peer == rank || (hosts[peer] == hosts[rank]) == near.contains(peer)) continue;
+    throw SystemError(fmt::format("{} and {} should see each other's memory, as both see that of {}, but do not",
+                                  names[rank], names[peer], names[hosts[rank]]));
+  }
 }
 
 std::vector<nlohmann::json> exchange_json(const Joining& joining, const nlohmann::json& mine) {
@@ -137,6 +158,7 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
   const auto met = exchange_json(joining, {{"name", fmt::format("rank {} ({}, pid {})", rank, host_name(), ::getpid())},
                                            {"job", number},
+                                           {"server", joining.server},
                                            {"ways", static_cast<int>(ways)},
                                            {"tuning", Tuning::load().to_json()},
                                            {"tuned", Tuning::load().source},
@@ -159,30 +181,31 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   std::unique_ptr<transport::HostMemory> memory;
   if (ways != Ways::tcp) memory = transport::make_shm(rank, ranks, joining.exchange);
   int host = rank;
-  std::size_t near = 0;
+  std::set<int> near;
   if (memory) {
-    const auto peers = memory->peers();
-    near = peers.size();
-    for (const transport::HostPeer& peer : peers) host = std::min(host, peer.rank);
-    for (const transport::HostPeer& peer : peers) transport::close_handles(peer);
+    for (const transport::HostPeer& peer : memory->peers()) {
+      near.insert(peer.rank);
+      host = std::min(host, peer.rank);
+    }
   }
-  const bool all_near = static_cast<int>(near) == ranks - 1;
+  const bool all_near = static_cast<int>(near.size()) == ranks - 1;
   if (ways == Ways::shm && !all_near) {
     throw UsageError(
         fmt::format("{} shares memory with {} of {} others; ranks on several hosts need the transport auto "
                     "or tcp",
-                    parts.names[rank], near, ranks - 1));
+                    parts.names[rank], near.size(), ranks - 1));
   }
   const Neighbourhood neighbourhood =
       get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
   parts.crowded = neighbourhood.crowded;
+  check_neighbours(rank, neighbourhood.hosts, near, parts.names);
   const bool one_host =
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });
 
   world->engine = std::make_unique<Engine>(std::move(parts));
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
-    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, joining.address,
+    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_for_peers(joining, met),
                                            met[0].at("job").get<std::uint64_t>());
   }
   const std::vector<std::string> addresses = joining.exchange(tcp ? tcp->address() : "");
@@ -197,7 +220,9 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   return first_communicator(world, rank, std::move(hosts));
 }
 
-Communicator init(const InitOptions& options) {
+Communicator init(const InitOptions& asked) {
+  InitOptions options = asked;
+  options.patience = at_most_years(asked.patience);
   const bool started =
       !environment("RANK").empty() || !environment("WORLD_SIZE").empty() || !environment("TRIREME_RENDEZVOUS").empty();
   if (options.alone && !started) return threads_world(1, options).front();
@@ -208,6 +233,7 @@ Communicator init(const InitOptions& options) {
   return join({.rank = place.rank,
                .ranks = place.ranks,
                .address = client.local_address(),
+               .server = client.server_address(),
                .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); }},
               options);
 }

@@ -16,7 +16,8 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options = 
 struct Joining {
   int rank = 0;
   int ranks = 1;
-  std::string address = "127.0.0.1";  ///< of this rank, as peers reach it
+  std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
+  std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
 };
 Communicator join(const Joining& joining, const InitOptions& options);

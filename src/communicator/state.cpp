@@ -122,7 +122,8 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   // A single share of the result has no room for the others: the input stays apart, even where that share lies in it.
   const bool own_share =
       request.call.collective == Collective::reduce_scatter || request.call.collective == Collective::scatter;
-  const Buffers buffers = request.input == request.output && !own_share ? Buffers::one : Buffers::two;
+  const Buffers buffers =
+      request.input == request.output && !own_share && request.inputs.empty() ? Buffers::one : Buffers::two;
   const int size_class = static_cast<int>(std::bit_width(bytes));
   const bool plain = request.options.algorithm.empty() && request.inputs.empty();
   Last& last = last_[static_cast<std::size_t>(request.call.collective)];
@@ -233,7 +234,7 @@ void Communicator::State::choose_segments(Operation& operation, const Request& r
 }
 
 Clock::duration Communicator::State::patience(const CallOptions& options) const {
-  return options.deadline.count() > 0 ? options.deadline : world->patience;
+  return options.deadline.count() > 0 ? at_most_years(options.deadline) : world->patience;
 }
 
 void Communicator::State::run(Request request) {

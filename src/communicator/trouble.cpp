@@ -1,7 +1,8 @@
 // What the engine does when something is wrong: ranks that disagree, that are gone, or that do not come.
 //
 // A rank that finds trouble tells all others, lets that go out, and closes its transports; only then do its operations
-// end with the error, so that nothing touches the caller's memory afterwards. A rank that has waited for a while asks the
+// end with the error, so that this rank doesn't touch the caller's memory afterwards. Nor do its neighbours, if they
+// answer within kFarewell; one that was stopped meanwhile may still write to a window what it had been asked for. A rank that has waited for a while asks the
 // others what they do, which finds those that disagree without a message between them.
 #include "communicator/engine.h"
 
@@ -26,6 +27,7 @@ std::exception_ptr Engine::make_error(ErrorKind kind, const std::string& message
     case ErrorKind::usage: return std::make_exception_ptr(UsageError(message));
     case ErrorKind::peer: return std::make_exception_ptr(PeerError(message));
     case ErrorKind::timeout: return std::make_exception_ptr(TimeoutError(message));
+    case ErrorKind::system: return std::make_exception_ptr(SystemError(message));
     default: return std::make_exception_ptr(ProtocolError(message));
   }
 }
@@ -145,10 +147,13 @@ void Engine::remember(const Operation& operation) {
 
 // Fails if this rank did something else where another does that. False if it has not come there yet: time will tell.
 bool Engine::compare(const Asked& asked) {
-  const std::lock_guard lock(groups_mutex_);  // so that the group stays
-  const Group* group = group_of(asked.context);
-  if (group == nullptr || asked.call.kind != CallKind::collective) return false;
-  const Group::Past& past = group->past[asked.sequence % Group::kRemembered];
+  Group::Past past;
+  {
+    const std::lock_guard lock(groups_mutex_);  // so that the group stays
+    const Group* group = group_of(asked.context);
+    if (group == nullptr || asked.call.kind != CallKind::collective) return false;
+    past = group->past[asked.sequence % Group::kRemembered];
+  }
   if (!past.known || past.sequence < asked.sequence) return false;
   if (past.sequence == asked.sequence && !(past.call == asked.call)) {
     disagree(asked.sequence, asked.peer, asked.call, past.call);

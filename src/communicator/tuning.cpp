@@ -17,7 +17,7 @@ nlohmann::json to_json(const Link& link) {
 double positive(const nlohmann::json& object, const char* name, const std::string& source) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number() || !(found->get<double>() > 0)) {
-    throw UsageError(fmt::format("{}: '{}' must be a number above 0; run 'trireme tune' again", source, name));
+    throw UsageError(fmt::format("{}: '{}' must be a number above 0; remove it, and run 'trireme tune'", source, name));
   }
   return found->get<double>();
 }
@@ -25,7 +25,7 @@ double positive(const nlohmann::json& object, const char* name, const std::strin
 Link parse_link(const nlohmann::json& object, const char* name, const std::string& source) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_object()) {
-    throw UsageError(fmt::format("{}: there is no '{}'; run 'trireme tune' again", source, name));
+    throw UsageError(fmt::format("{}: there is no '{}'; remove it, and run 'trireme tune'", source, name));
   }
   return {.alpha = Seconds(positive(*found, "alpha_us", source) * 1e-6),
           .bandwidth = positive(*found, "bandwidth_bytes_per_s", source)};
@@ -51,7 +51,8 @@ std::string Tuning::to_json() const {
 
 Tuning Tuning::parse(const std::string& json, const std::string& source) {
   const nlohmann::json object = nlohmann::json::parse(json, nullptr, false);
-  if (!object.is_object()) throw UsageError(fmt::format("{}: not a tuning file; run 'trireme tune' again", source));
+  if (!object.is_object())
+    throw UsageError(fmt::format("{}: not a tuning file; remove it, and run 'trireme tune'", source));
   return {.between = parse_link(object, "between_hosts", source),
           .inside = parse_link(object, "inside_host", source),
           .reduce_rate = positive(object, "reduce_bytes_per_s", source),

@@ -1,5 +1,6 @@
 #include "rendezvous/server.h"
 
+#include "base/signals.h"
 #include "rendezvous/channel.h"
 #include "rendezvous/client.h"
 #include "rendezvous/meeting.h"
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <list>
 #include <optional>
 #include <sys/epoll.h>
@@ -39,22 +39,6 @@ constexpr auto kFarewellPatience = 5s;
 constexpr auto kAcceptPause = 100ms;
 // Ranks that come and go without ever meeting the others begin no meetings beyond these.
 constexpr std::size_t kMostMeetings = 64;
-
-// Signals are for the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 void check_limits(int ranks) {
   if (ranks < 1) throw UsageError(fmt::format("a rendezvous of {} ranks: there has to be one at least", ranks));

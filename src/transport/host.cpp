@@ -33,16 +33,6 @@ Host::Host(int ranks, std::unique_ptr<HostMemory> memory, Inbox& inbox)
   }
 }
 
-void close_handles(const HostPeer& peer) {
-  for (const int descriptor : {peer.event, peer.process}) {
-    if (descriptor >= 0) ::close(descriptor);
-  }
-}
-
-Host::~Host() {
-  for (const Peer& peer : peers_) close_handles(peer);
-}
-
 void Host::post(Outgoing& outgoing) {
   Peer& peer = peers_[index_[outgoing.peer]];
   if (peer.first == nullptr && peer.controls.empty() && try_send(peer, outgoing)) return;
@@ -173,6 +163,7 @@ bool Host::flush(Peer& peer) {
 }
 
 bool Host::progress() {
+  if (closed_) return false;
   bool moved = false;
   for (Peer& peer : peers_) {
     if (peer.first != nullptr || !peer.controls.empty()) moved |= flush(peer);
@@ -318,6 +309,7 @@ void Host::let_go(Peer& peer) {
 }
 
 void Host::check_processes() {
+  if (closed_) return;
   for (Peer& peer : peers_) {
     if (peer.gone || peer.process < 0) continue;
     pollfd look{.fd = peer.process, .events = POLLIN, .revents = 0};
@@ -353,6 +345,7 @@ void Host::close() {
     }
     peer.gone = true;
   }
+  closed_ = true;
 }
 
 }  // namespace trireme::transport

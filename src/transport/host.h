@@ -40,9 +40,6 @@ struct HostPeer {
   Visible visible = {};
 };
 
-/// Closes what a peer's entry holds; whoever asks for peers() has to.
-void close_handles(const HostPeer& peer);
-
 /// What of this rank the others see, and keeps it there.
 class HostMemory {
  public:
@@ -58,7 +55,7 @@ class HostMemory {
 class Host final : public Transport {
  public:
   Host(int ranks, std::unique_ptr<HostMemory> memory, Inbox& inbox);
-  ~Host() override;
+  ~Host() override = default;
 
   void post(Outgoing& outgoing) override;
   bool progress() override;
@@ -129,6 +126,7 @@ class Host final : public Transport {
   std::vector<int> index_;  ///< rank to index in peers_; -1: not on this host
   std::vector<Lent> lent_;  ///< by token
   std::vector<std::uint32_t> free_tokens_;
+  bool closed_ = false;
   std::vector<std::unique_ptr<Held>> all_held_;
   std::vector<Held*> free_held_;
 };

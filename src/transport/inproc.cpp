@@ -29,7 +29,8 @@ struct Inproc::State {
   int ranks;
   std::vector<OwnLine> bells;
   Mapping rings;
-  std::vector<Mapping> arenas;  ///< by rank; not a rank's own, since its peers may read its last messages when it has gone
+  /// By rank; not a rank's own, since its peers may read its last messages when it has gone.
+  std::vector<Mapping> arenas;
 };
 
 namespace {

@@ -1,5 +1,6 @@
 #include "transport/shm.h"
 
+#include "base/signals.h"
 #include "transport/mapping.h"
 
 #include <fmt/format.h>
@@ -127,7 +128,15 @@ Handed take_over(int socket) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) == 1) {
+  ssize_t bytes = 0;
+  do {
+    bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes == 1) {
+    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+      errno = EMFILE;
+      fail("recvmsg");
+    }
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof descriptors)) {
       std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
@@ -146,6 +155,7 @@ class Giver {
     if (::bind(socket_.get(), address.get(), address.size) != 0) fail("bind");
     constexpr int kWaiting = 4096;
     if (::listen(socket_.get(), kWaiting) != 0) fail("listen");
+    const SignalsBlocked blocked;
     thread_ = std::thread([this, memory, event] { serve(memory, event); });
   }
 
@@ -226,8 +236,8 @@ class ShmMemory final : public HostMemory {
       std::byte* base = neighbour.mapping.data();
       peers.push_back({.rank = neighbour.rank,
                        .bell = &layout_.head(base).bell,
-                       .event = ::dup(neighbour.event.get()),
-                       .process = neighbour.process.get() >= 0 ? ::dup(neighbour.process.get()) : -1,
+                       .event = neighbour.event.get(),
+                       .process = neighbour.process.get(),
                        .to = layout_.ring(base, rank_),
                        .from = layout_.ring(mapping_.data(), neighbour.rank),
                        .visible = visible_in(neighbour.mapping)});
@@ -249,11 +259,20 @@ class ShmMemory final : public HostMemory {
     return {.base = reinterpret_cast<std::uintptr_t>(mapping.data()) + layout_.arena, .bytes = layout_.arena_bytes};
   }
 
+  static int open_process(pid_t process) {
+    const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+    if (descriptor < 0 && (errno == EMFILE || errno == ENFILE)) fail("pidfd_open");
+    return descriptor;
+  }
+
   // Finds nothing where there is no such socket: that rank is on another host.
   void visit(int rank, const std::string& announced, std::vector<Neighbour>& found) {
     const AbstractAddress address(announced.substr(0, announced.find(' ')));
     const Descriptor socket = checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-    if (::connect(socket.get(), address.get(), address.size) != 0) return;
+    while (::connect(socket.get(), address.get(), address.size) != 0) {
+      if (errno == ECONNREFUSED || errno == ENOENT) return;
+      if (errno != EINTR) fail("connect");
+    }
     Handed handed = take_over(socket.get());
     if (handed.memory.get() < 0) return;
     ucred peer{};
@@ -262,7 +281,7 @@ class ShmMemory final : public HostMemory {
     Neighbour neighbour{.rank = rank,
                         .mapping = Mapping::shared(handed.memory.get(), layout_.bytes),
                         .event = std::move(handed.event),
-                        .process = Descriptor(known ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1)};
+                        .process = Descriptor(known ? open_process(peer.pid) : -1)};
     std::byte* base = neighbour.mapping.data();
     if (layout_.head(base).secret.load() != secret_of(announced)) return;
     layout_.mark(base, rank_).store(secret_);

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 namespace trireme::transport {
 
 // Comes before the data, in the same stretch of memory.
 struct alignas(64) TcpBuffers::Buffer {
   Buffer* next;
+  Buffer* previous;  ///< of those in use
   int power;
 };
 
@@ -18,30 +20,37 @@ constexpr std::align_val_t kAlignment{alignof(TcpBuffers::Buffer)};
 
 void free_buffer(TcpBuffers::Buffer* buffer) { ::operator delete(buffer, kAlignment); }
 
+void free_all(TcpBuffers::Buffer* first) {
+  while (first != nullptr) free_buffer(std::exchange(first, first->next));
+}
+
 }  // namespace
 
 TcpBuffers::~TcpBuffers() {
-  for (Buffer* buffer : idle_) {
-    while (buffer != nullptr) {
-      Buffer* next = buffer->next;
-      free_buffer(buffer);
-      buffer = next;
-    }
-  }
+  for (Buffer* first : idle_) free_all(first);
+  free_all(used_);
 }
 
 TcpBuffers::Buffer* TcpBuffers::take(std::size_t bytes) {
   const int power = std::max(kSmallest, static_cast<int>(std::bit_width(bytes - 1)));
-  if (Buffer* buffer = idle_[power]; buffer != nullptr) {
+  Buffer* buffer = idle_[power];
+  if (buffer != nullptr) {
     idle_[power] = buffer->next;
     idle_bytes_ -= std::size_t{1} << power;
-    return buffer;
+  } else {
+    void* memory = ::operator new(sizeof(Buffer) + (std::size_t{1} << power), kAlignment);
+    buffer = new (memory) Buffer{.next = nullptr, .previous = nullptr, .power = power};
   }
-  void* memory = ::operator new(sizeof(Buffer) + (std::size_t{1} << power), kAlignment);
-  return new (memory) Buffer{.next = nullptr, .power = power};
+  buffer->previous = nullptr;
+  buffer->next = used_;
+  if (used_ != nullptr) used_->previous = buffer;
+  used_ = buffer;
+  return buffer;
 }
 
 void TcpBuffers::give_back(Buffer* buffer) {
+  (buffer->previous != nullptr ? buffer->previous->next : used_) = buffer->next;
+  if (buffer->next != nullptr) buffer->next->previous = buffer->previous;
   const std::size_t bytes = std::size_t{1} << buffer->power;
   if (idle_bytes_ + bytes > kMostIdle) return free_buffer(buffer);
   idle_bytes_ += bytes;

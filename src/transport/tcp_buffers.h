@@ -1,6 +1,7 @@
 // Memory for messages that have no place yet.
 //
 // Buffers come in powers of two, lie at a multiple of 64 bytes, and are kept for the next message, up to a limit.
+// What nobody gave back, as after a failure, ends with this.
 #pragma once
 
 #include <array>
@@ -29,6 +30,7 @@ class TcpBuffers {
   static constexpr std::size_t kMostIdle = std::size_t{64} << 20;  // bytes
 
   std::array<Buffer*, 32> idle_{};  // by power of two
+  Buffer* used_ = nullptr;
   std::size_t idle_bytes_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -139,7 +140,8 @@ void Tcp::Impl::close() {
     if (connection.state == State::up) {
       // Bytes that nobody reads would make the kernel reset the connection, and the goodbye might be lost.
       ::shutdown(connection.socket.get(), SHUT_WR);
-      while (::recv(connection.socket.get(), nullptr, wire::kMostBytes, MSG_TRUNC | MSG_DONTWAIT) > 0) {
+      std::array<std::byte, 16384> dropped;
+      while (::recv(connection.socket.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) > 0) {
       }
     }
     end(connection);

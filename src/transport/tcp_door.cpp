@@ -12,7 +12,7 @@ namespace trireme::transport {
 namespace {
 
 constexpr std::chrono::seconds kPatience{5};
-constexpr std::size_t kMostGuests = 256;
+constexpr std::size_t kFewGuests = 256;
 
 Descriptor any_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
@@ -22,6 +22,7 @@ TcpDoor::TcpDoor(const Address& address, const wire::Hello& expected, Poller& po
     : expected_(expected),
       poller_(poller),
       tags_(tags),
+      most_guests_(std::max(kFewGuests, std::size_t{2} * expected.ranks * expected.connections)),
       next_tag_(tags + 1),
       listener_(listen_at(address)),
       address_(Address::of(listener_)),
@@ -42,7 +43,7 @@ void TcpDoor::let_in(const Enter& enter) {
       if (errno == EMFILE || errno == ENFILE) turn_one_away();
       return;
     }
-    if (guests_.size() == kMostGuests) drop(guests_.begin());
+    if (guests_.size() >= most_guests_) drop(guests_.begin());
     const std::uint64_t tag = next_tag_++;
     poller_.add(socket.get(), EPOLLIN, tag);
     const auto guest = guests_.emplace(tag, Guest{.socket = std::move(socket), .since = Clock::now()}).first;

@@ -58,6 +58,7 @@ class TcpDoor {
   wire::Hello expected_;
   Poller& poller_;
   std::uint64_t tags_;
+  std::size_t most_guests_;  // more at once are no ranks: those that have been here longest are dropped
   std::uint64_t next_tag_;
   Descriptor listener_;
   Address address_;

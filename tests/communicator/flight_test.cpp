@@ -241,6 +241,30 @@ TEST_P(Flight, HandlesMove) {
   });
 }
 
+// Communicators that end as soon as their only call has, while another thread of the rank makes progress for all.
+TEST_P(Flight, CommunicatorsThatEndAtOnce) {
+  Cluster cluster(GetParam(), 2);
+  cluster.run([](Communicator& world) {
+    constexpr int kRounds = 200;
+    Communicator other = world.split(0, world.rank());
+    std::thread driver([&] {
+      for (int i = 0; i < 5 * kRounds; ++i) other.barrier();
+    });
+    for (int i = 0; i < kRounds; ++i) {
+      Communicator brief = world.split(0, world.rank());
+      int value = i;
+      if (world.rank() == 0) {
+        brief.send(std::span(&value, 1), 1);
+      } else {
+        value = -1;
+        brief.receive(std::span(&value, 1), 0);
+        EXPECT_EQ(value, i);
+      }
+    }
+    driver.join();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Flight, ::testing::ValuesIn(kWays),
                          [](const auto& test) { return to_string(test.param); });
 

@@ -106,6 +106,12 @@ TEST_P(Forced, IsRefusedWhereItIsUnknown) {
   EXPECT_NE(said.find("no algorithm is called 'rink'"), std::string::npos) << said;
 }
 
+TEST_P(Forced, IsRefusedWhereItContradictsItself) {
+  force("ring,tree");
+  const std::string said = usage_error([&] { const Cluster cluster(GetParam(), 2); });
+  EXPECT_NE(said.find("asks for both ring and tree"), std::string::npos) << said;
+}
+
 TEST_P(Forced, IsRefusedWhereItCannotRun) {
   force("swing,all_to_all/factored");
   Cluster cluster(GetParam(), 3);

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <thread>
 
 namespace trireme::test {
 namespace {
@@ -106,6 +108,49 @@ TEST_P(Usage, Overlaps) {
   expect_refused("overlap", [&](Communicator& w) { w.allgather(part((w.rank() + 1) % 3 * 4, 4), part(0, 12)); });
   expect_refused("overlap", [&](Communicator& w) { w.reduce_scatter(part(0, 12), part((w.rank() + 1) % 3 * 4, 4)); });
   expect_refused("overlap", [&](Communicator& w) { w.all_to_all(part(0, 12), part(11, 12)); });
+}
+
+TEST_P(Usage, SharesThatAreTooLarge) {
+  Cluster cluster(GetParam(), 2);
+  cluster.run([&](Communicator& world) {
+    float one = 0;
+    const std::size_t many = std::size_t{1} << 29;
+    const std::vector<std::size_t> to = {many, many};
+    const ConstBuffer in(&one, 2 * many, Dtype::f32);
+    const Buffer out(&one, 2 * many, Dtype::f32);
+    EXPECT_NE(usage_error([&] { world.all_to_all(in, to, out, to); }).find("too large for an uneven"),
+              std::string::npos);
+    world.barrier();
+  });
+}
+
+// `in` and `out` may start at one address where a rank sends or receives nothing.
+TEST_P(Usage, UnevenSharesOfNothing) {
+  Cluster cluster(GetParam(), 2);
+  cluster.run([&](Communicator& world) {
+    std::vector<int> data = {7, 8, 9};
+    const std::vector<std::size_t> none = {0, 0};
+    const std::vector<std::size_t> three =
+        world.rank() == 0 ? std::vector<std::size_t>{0, 3} : std::vector<std::size_t>{3, 0};
+    const Buffer nothing(data.data(), 0, Dtype::i32);
+    if (world.rank() == 0) {
+      world.all_to_all(data, three, nothing, none);
+    } else {
+      std::vector<int> got(3);
+      world.all_to_all(Buffer(got.data(), 0, Dtype::i32), none, got, three);
+      EXPECT_EQ(got, data);
+    }
+  });
+}
+
+TEST_P(Usage, ForEver) {
+  Cluster cluster(GetParam(), 2, std::chrono::milliseconds::max());
+  cluster.run([&](Communicator& world) {
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    world.barrier();
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    world.barrier({.deadline = std::chrono::milliseconds::max()});
+  });
 }
 
 TEST_P(Usage, AfterClose) {
