@@ -11,22 +11,19 @@
 namespace trireme::cli {
 namespace {
 
-std::vector<Process> rank_processes(int ranks, const std::string& transport, std::uint16_t port) {
+std::vector<Command> rank_commands(int ranks, const std::string& transport, std::uint16_t port) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  std::vector<Process> processes;
-  processes.reserve(static_cast<std::size_t>(ranks));
+  std::vector<Command> commands;
+  commands.reserve(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    processes.push_back({.command = {self, "bench-rank"},
-                         .environment = {{"RANK", std::to_string(rank)},
-                                         {"WORLD_SIZE", std::to_string(ranks)},
-                                         {"LOCAL_RANK", std::to_string(rank)},
-                                         {"LOCAL_WORLD_SIZE", std::to_string(ranks)},
-                                         {"MASTER_ADDR", "127.0.0.1"},
-                                         {"MASTER_PORT", std::to_string(port)},
-                                         {"TRIREME_RENDEZVOUS", fmt::format("127.0.0.1:{}", port)},
-                                         {"TRIREME_TRANSPORT", transport}}});
+    commands.push_back(
+        {.words = {self, "bench-rank"},
+         .variables = {fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
+                       fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", ranks),
+                       "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port),
+                       fmt::format("TRIREME_RENDEZVOUS=127.0.0.1:{}", port), "TRIREME_TRANSPORT=" + transport}});
   }
-  return processes;
+  return commands;
 }
 
 }  // namespace
@@ -39,7 +36,7 @@ BenchWorld::BenchWorld(int ranks, const std::string& transport, const Interrupts
   const auto bind = [&](int rank) {
     if (pin) cores.bind_to_share(rank, ranks);
   };
-  worker_ = std::make_unique<Worker>("trireme", rank_processes(ranks, transport, server_->port()),
+  worker_ = std::make_unique<Worker>("trireme", rank_commands(ranks, transport, server_->port()),
                                      Worker::Options{.interrupts = interrupts, .before_start = bind});
   if (pin) cores.unbind();
   worker_->wait_until_ready(ranks);

@@ -74,9 +74,7 @@ struct Rank {
 class Launcher {
  public:
   explicit Launcher(const Launch& options)
-      : options_(options),
-        server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run"),
-        null_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+      : options_(options), server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run") {
     struct stat out {};
     struct stat err {};
     const bool same = ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
@@ -131,7 +129,7 @@ class Launcher {
     }
     if (pin) cores.unbind();
     if (!pinned) say("this system does not let ranks be pinned to cores; they share all of them");
-    if (error != 0) explain_failed_start(error);
+    if (error != 0) give_up_start(error);
     return error == 0;
   }
 
@@ -157,13 +155,16 @@ class Launcher {
     command.variables.push_back(fmt::format("RANK={}", number));
     command.variables.push_back(fmt::format("LOCAL_RANK={}", number));
     command.own_group = number > 0 || ::isatty(STDIN_FILENO) == 0;  // Only one group can read from a terminal.
-    if (number > 0) command.input = null_.get();
+    if (number > 0) command.input = kNull;
     std::vector<Pipe> output(options_.prefix ? 2 : 0);
     if (options_.prefix) {
       command.output = output[0].in.get();
       command.error = output[1].in.get();
     }
-    const Started started = start(command, signals_, limit_);
+    const Started started = start(command, [this] {
+      limit_.restore();
+      signals_.restore();
+    });
     Rank& rank = ranks_.emplace_back(Rank{.number = number, .pid = started.pid, .own_group = command.own_group});
     const std::string prefix = fmt::format("[{:{}}] ", number, fmt::formatted_size("{}", options_.ranks - 1));
     for (Pipe& pipe : output) {
@@ -174,14 +175,14 @@ class Launcher {
     return started.error;
   }
 
-  void explain_failed_start(int error) {
+  void give_up_start(int error) {
     const std::string& program = options_.command.front();
     std::string hint;
     std::error_code ignored;
     if (error == ENOENT && program.find('/') == std::string::npos && std::filesystem::exists(program, ignored)) {
       hint = fmt::format("; did you mean './{}'?", program);
     }
-    say(fmt::format("{} can't be started: {}{}", program, std::generic_category().message(error), hint));
+    say(explain_failed_start(program, error) + hint);
     status_ = error == ENOENT ? kNotFound : kNotExecutable;
     for (const Rank& rank : ranks_) rank.signal(SIGKILL);
   }
@@ -389,7 +390,6 @@ class Launcher {
   FileLimit limit_;
   ReservedPort master_port_;
   rendezvous::Server server_;
-  Descriptor null_;
   Sink out_{STDOUT_FILENO};
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;

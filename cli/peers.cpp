@@ -68,33 +68,34 @@ std::string find_launcher(const Library& library) {
   refuse_missing(library, library.launchers.front());
 }
 
-Process with_openmpi(std::string launcher, int ranks, const std::string& transport, std::string worker) {
-  std::vector<std::string> command{std::move(launcher), "-np", std::to_string(ranks), "--oversubscribe"};
+Command with_openmpi(std::string launcher, int ranks, const std::string& transport, std::string worker) {
+  std::vector<std::string> words{std::move(launcher), "-np", std::to_string(ranks), "--oversubscribe"};
   if (transport == "tcp") {
     for (const char* word : {"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"}) {
-      command.emplace_back(word);
+      words.emplace_back(word);
     }
   }
-  command.push_back(std::move(worker));
-  return {std::move(command), {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}}};
+  words.push_back(std::move(worker));
+  return {.words = std::move(words), .variables = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}};
 }
 
 // MPICH spins and never yields, so that two of its ranks on one core take a time slice each; unlike Open MPI it does not
 // pin by itself. The worker refuses UCX_TLS where MPICH is built on something else, which would use shared memory in
 // spite of it.
-Process with_mpich(std::string launcher, int ranks, const std::string& transport, std::string worker) {
-  std::vector<std::pair<std::string, std::string>> environment;
-  if (transport == "tcp") environment = {{"UCX_TLS", "tcp,self"}, {"UCX_NET_DEVICES", "lo"}};
-  std::vector<std::string> command{std::move(launcher), "-np", std::to_string(ranks)};
+Command with_mpich(std::string launcher, int ranks, const std::string& transport, std::string worker) {
+  std::vector<std::string> variables;
+  if (transport == "tcp") variables = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"};
+  std::vector<std::string> words{std::move(launcher), "-np", std::to_string(ranks)};
   if (static_cast<unsigned>(ranks) <= std::thread::hardware_concurrency()) {
-    command.insert(command.end(), {"-bind-to", "core"});
+    words.insert(words.end(), {"-bind-to", "core"});
   }
-  command.push_back(std::move(worker));
-  return {std::move(command), std::move(environment)};
+  words.push_back(std::move(worker));
+  return {.words = std::move(words), .variables = std::move(variables)};
 }
 
-Process gloo_rank(int rank, int ranks, const std::string& store, const std::string& worker) {
-  return {{worker, store, "lo", "best"}, {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(ranks)}}};
+Command gloo_rank(int rank, int ranks, const std::string& store, const std::string& worker) {
+  return {.words = {worker, store, "lo", "best"},
+          .variables = {fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks)}};
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ Peer::Peer(const std::string& name, int ranks, const std::string& transport, con
 
 Peer::~Peer() = default;
 
-std::vector<Process> Peer::plan(int ranks, const std::string& transport, const fs::path& folder) {
+std::vector<Command> Peer::plan(int ranks, const std::string& transport, const fs::path& folder) {
   const Library& library = find_library(name_);
   if (ranks < 1) throw UsageError(fmt::format("a peer has 1 rank or more, not {}", ranks));
   if (transport != "shm" && transport != "tcp") {
@@ -149,12 +150,12 @@ std::vector<Process> Peer::plan(int ranks, const std::string& transport, const f
   if (::access(worker.c_str(), X_OK) != 0) refuse_missing(library, worker);
   if (name_ == "openmpi") return {with_openmpi(find_launcher(library), ranks, transport, worker)};
   if (name_ == "mpich") return {with_mpich(find_launcher(library), ranks, transport, worker)};
-  if (name_ == "probe") return {{.command = {worker, std::to_string(ranks), "--serve"}}};
+  if (name_ == "probe") return {{.words = {worker, std::to_string(ranks), "--serve"}}};
   store_ = std::make_unique<Store>();
-  std::vector<Process> processes;
-  processes.reserve(ranks);
-  for (int rank = 0; rank < ranks; ++rank) processes.push_back(gloo_rank(rank, ranks, store_->path(), worker));
-  return processes;
+  std::vector<Command> commands;
+  commands.reserve(ranks);
+  for (int rank = 0; rank < ranks; ++rank) commands.push_back(gloo_rank(rank, ranks, store_->path(), worker));
+  return commands;
 }
 
 Timing Peer::run(const std::string& collective, std::uint64_t bytes, int repeats, std::chrono::milliseconds limit) {

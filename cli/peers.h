@@ -40,7 +40,7 @@ class [[nodiscard]] Peer {
 
  private:
   class Store;
-  std::vector<Process> plan(int ranks, const std::string& transport, const std::filesystem::path& folder);
+  std::vector<Command> plan(int ranks, const std::string& transport, const std::filesystem::path& folder);
 
   std::string name_;
   std::unique_ptr<Store> store_;

@@ -34,6 +34,13 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   return all;
 }
 
+// In a child: puts a descriptor where the program expects it. False, with errno, if that can't be.
+bool redirect(int from, int to) {
+  if (from == kOwn) return true;
+  if (from == kNull) from = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  return ::dup2(from, to) >= 0;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> all;
   all.reserve(strings.size() + 1);
@@ -45,7 +52,7 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }  // namespace
 
 void fail_with_errno(const std::string& what) {
-  throw SystemError(fmt::format("run: {}: {}", what, std::generic_category().message(errno)));
+  throw SystemError(fmt::format("{}: {}", what, std::generic_category().message(errno)));
 }
 
 Signals::Signals() {
@@ -86,7 +93,7 @@ Pipe::Pipe() {
   in = Descriptor(ends[1]);
 }
 
-Started start(const Command& command, const Signals& signals, const FileLimit& limit) {
+Started start(const Command& command, const std::function<void()>& in_child) {
   std::vector<std::string> environment = environment_with(command.variables);
   std::vector<std::string> words = command.words;
   const std::vector<char*> envp = pointers(environment);
@@ -98,14 +105,13 @@ Started start(const Command& command, const Signals& signals, const FileLimit& l
   if (started.pid == 0) {
     // Only what is safe in a child of a process with threads.
     if (command.own_group) ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_PDEATHSIG, command.death_signal);
     if (::getppid() != parent) ::_exit(kNeverExecuted);  // It died before that was asked for.
-    if (command.input >= 0) ::dup2(command.input, STDIN_FILENO);
-    if (command.output >= 0) ::dup2(command.output, STDOUT_FILENO);
-    if (command.error >= 0) ::dup2(command.error, STDERR_FILENO);
-    limit.restore();
-    signals.restore();
-    ::execvpe(argv[0], argv.data(), envp.data());
+    if (redirect(command.input, STDIN_FILENO) && redirect(command.output, STDOUT_FILENO) &&
+        redirect(command.error, STDERR_FILENO)) {
+      in_child();
+      ::execvpe(argv[0], argv.data(), envp.data());
+    }
     const int error = errno;
     [[maybe_unused]] const ssize_t written = ::write(trouble.in.get(), &error, sizeof(error));
     ::_exit(kNeverExecuted);
@@ -115,6 +121,10 @@ Started start(const Command& command, const Signals& signals, const FileLimit& l
   while ((count = ::read(trouble.out.get(), &started.error, sizeof(started.error))) < 0 && errno == EINTR) continue;
   if (count != sizeof(started.error)) started.error = 0;
   return started;
+}
+
+std::string explain_failed_start(const std::string& program, int error) {
+  return fmt::format("{} can't be started: {}", program, std::generic_category().message(error));
 }
 
 }  // namespace trireme::cli

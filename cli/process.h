@@ -4,6 +4,7 @@
 #include "rendezvous/socket.h"
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -52,19 +53,25 @@ class FileLimit {
   rlimit before_{};
 };
 
+/// Closed on exec: an end that another child holds would hide that this one's other side is gone.
 struct Pipe {
-  Descriptor out;
-  Descriptor in;
+  Descriptor out;  ///< to read from
+  Descriptor in;   ///< to write to
   Pipe();
 };
 
+/// What a child may have in place of a descriptor: this process's own, or /dev/null.
+inline constexpr int kOwn = -1;
+inline constexpr int kNull = -2;
+
 struct Command {
-  std::vector<std::string> words;      ///< the program and its arguments
-  std::vector<std::string> variables;  ///< NAME=value, in place of or besides those of this process
-  bool own_group = true;               ///< in a process group of its own
-  int input = -1;                      ///< -1: this process's own; likewise
-  int output = -1;
-  int error = -1;
+  std::vector<std::string> words;        ///< the program and its arguments
+  std::vector<std::string> variables{};  ///< NAME=value, in place of or besides those of this process
+  bool own_group = true;                 ///< in a process group of its own
+  int death_signal = SIGKILL;            ///< that it gets should the thread that starts it die
+  int input = kOwn;
+  int output = kOwn;
+  int error = kOwn;
 };
 
 struct Started {
@@ -72,8 +79,11 @@ struct Started {
   int error = 0;  ///< why the program could not be executed; its process ends then
 };
 
-/// Starts a program, which is killed should this process die, and waits until it is executed. Throws SystemError if there
-/// can't be one more process.
-Started start(const Command& command, const Signals& signals, const FileLimit& limit);
+/// Starts a program and waits until it is executed. `in_child` is called just before that, and may do only what is safe in
+/// a child of a process with threads. Throws SystemError if there can't be one more process.
+Started start(const Command& command, const std::function<void()>& in_child);
+
+/// Why a program that was to be started is not, as "it can't be started: reason".
+std::string explain_failed_start(const std::string& program, int error);
 
 }  // namespace trireme::cli

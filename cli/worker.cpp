@@ -1,6 +1,5 @@
 #include "cli/worker.h"
 
-#include "rendezvous/socket.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
@@ -10,12 +9,10 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sstream>
 #include <string_view>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -24,75 +21,22 @@
 namespace trireme::cli {
 namespace {
 
-using rendezvous::Descriptor;
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
 constexpr Milliseconds kTimeToStart{60'000};
 constexpr std::string_view kRefusal = "error,";
 
-struct Pipe {
-  Descriptor out;  ///< to read from
-  Descriptor in;   ///< to write to
-};
-
-// Closed on exec, as an end that another child holds would hide that this one's other side is gone.
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw SystemError(fmt::format("no pipe: {}", std::strerror(errno)));
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
-
 struct Child {
   pid_t id = 0;
   Descriptor ended;  ///< readable as soon as the process has ended
 };
 
-std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& settings) {
-  std::vector<std::string> environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text = *entry;
-    const auto replaced = [&](const auto& setting) { return text.substr(0, text.find('=')) == setting.first; };
-    if (std::none_of(settings.begin(), settings.end(), replaced)) environment.emplace_back(text);
-  }
-  for (const auto& [name, value] : settings) environment.push_back(fmt::format("{}={}", name, value));
-  return environment;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  pointers.reserve(texts.size() + 1);
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// A descriptor below 0 is /dev/null. Only what is safe after a fork with threads around happens in the child.
-Child start(Process process, int input, int output, int errors) {
-  std::vector<std::string> environment = environment_with(process.environment);
-  const std::vector<char*> arguments = pointers_to(process.command);
-  const std::vector<char*> settings = pointers_to(environment);
-  const pid_t parent = ::getpid();
-  Child child{::fork(), Descriptor()};
-  if (child.id < 0) throw SystemError(fmt::format("can't start {}: {}", process.command[0], std::strerror(errno)));
-  if (child.id == 0) {
-    // A group of its own: the terminal's Ctrl-C is for this program, which then ends what it has started. Should it be
-    // killed, mpirun ends its ranks, and a rank itself.
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (::getppid() != parent) ::_exit(1);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-    ::dup2(input >= 0 ? input : nothing, STDIN_FILENO);
-    ::dup2(output >= 0 ? output : nothing, STDOUT_FILENO);
-    ::dup2(errors, STDERR_FILENO);
-    ::execve(arguments.front(), arguments.data(), settings.data());
-    ::_exit(127);
-  }
-  child.ended = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.id, 0)));
-  return child;
+// In a child, which is to hear the signals that this process holds back.
+void release_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
 // Writes to a process that may have ended, without the signal that would end this one.
@@ -128,17 +72,19 @@ double parse_microseconds(const std::string& text) {
 /// The processes, and the pipes to them.
 class Worker::Talk {
  public:
-  Talk(std::string name, const std::vector<Process>& processes, const Options& options)
+  Talk(std::string name, const std::vector<Command>& commands, const Options& options)
       : name_(std::move(name)), interrupts_(options.interrupts) {
-    Pipe input = make_pipe();
-    Pipe output = make_pipe();
-    Pipe errors = make_pipe();
+    Pipe input;
+    Pipe output;
+    Pipe errors;
     try {
-      for (const Process& process : processes) {
+      for (Command command : commands) {
         const bool first = children_.empty();
+        command.input = first ? input.out.get() : kNull;
+        command.output = first ? output.in.get() : kNull;
+        command.error = errors.in.get();
         options.before_start(static_cast<int>(children_.size()));
-        children_.push_back(
-            start(process, first ? input.out.get() : -1, first ? output.in.get() : -1, errors.in.get()));
+        start_child(std::move(command));
       }
     } catch (...) {
       end();
@@ -188,6 +134,19 @@ class Worker::Talk {
   }
 
  private:
+  // In a group of its own: the terminal's Ctrl-C is for this program, which then ends what it has started. Should it be
+  // killed, mpirun, when it is told to end, ends its ranks, and a rank itself.
+  void start_child(Command command) {
+    command.own_group = true;
+    command.death_signal = SIGTERM;
+    const Started started = start(command, release_signals);
+    const int ended = static_cast<int>(::syscall(SYS_pidfd_open, started.pid, 0));
+    children_.push_back({.id = started.pid, .ended = Descriptor(ended)});
+    if (started.error == 0) return;
+    broken_ = explain_failed_start(command.words.front(), started.error);
+    throw SystemError(broken_);
+  }
+
   // Takes in what there is to read, waiting for something to happen if there is nothing. Whether a process has ended:
   // then all that it wrote has been read.
   bool listen(Clock::time_point deadline) {
@@ -274,8 +233,8 @@ class Worker::Talk {
   std::string broken_;      // why it is of no more use; empty if it is
 };
 
-Worker::Worker(std::string name, const std::vector<Process>& processes, const Options& options)
-    : name_(std::move(name)), talk_(std::make_unique<Talk>(name_, processes, options)) {}
+Worker::Worker(std::string name, const std::vector<Command>& commands, const Options& options)
+    : name_(std::move(name)), talk_(std::make_unique<Talk>(name_, commands, options)) {}
 
 Worker::~Worker() = default;
 

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "cli/interrupts.h"
+#include "cli/process.h"
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace trireme::cli {
@@ -21,12 +21,6 @@ struct Timing {
   std::string algorithm{};  ///< that it ran by, if the worker says so
 };
 
-/// A process to be started.
-struct Process {
-  std::vector<std::string> command;                                ///< with the whole path of the program
-  std::vector<std::pair<std::string, std::string>> environment{};  ///< beyond this process's own
-};
-
 /// Not for several threads at once; the processes end with the thread that started them, too.
 class [[nodiscard]] Worker {
  public:
@@ -35,8 +29,9 @@ class [[nodiscard]] Worker {
     std::function<void(int)> before_start = [](int) {};  ///< called with each process's position
   };
 
-  /// Starts the processes. The first one is talked to; what all of them complain of is kept for messages.
-  Worker(std::string name, const std::vector<Process>& processes, const Options& options);
+  /// Starts the commands, as far as their words and variables go. The first one is talked to; what all of them complain of
+  /// is kept for messages. Throws SystemError with the reason if one can't be started.
+  Worker(std::string name, const std::vector<Command>& commands, const Options& options);
 
   /// Ends all that was started.
   ~Worker();

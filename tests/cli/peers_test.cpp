@@ -124,6 +124,15 @@ TEST(Peers, ThatEndTooSoonSayWhy) {
   other_rank.expect_all_ended(2);
 }
 
+TEST(Peers, ThatCantBeStartedSayWhy) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("gloo_collective", "#!/no/such/interpreter\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  expect_throws<SystemError>([&] { const Peer peer("gloo", 2, "tcp", folder / ""); },
+                             "gloo_collective can't be started: No such file or directory");
+  EXPECT_TRUE(::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "a child was left";
+}
+
 TEST(Peers, ThatTalkNonsenseAreNotBelieved) {
   for (const std::string answer :
        {"gloo", "gloo,allreduce,2,4096,fast,1", "gloo,broadcast,2,4096,1,1", "gloo,allreduce,2,8,1,1"}) {
