@@ -27,9 +27,16 @@ struct Options {
 class Formatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return "Usage: trireme run -n RANKS [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+    return "Usage: trireme run -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
   }
 };
+
+// CLI11 gives what follows a '--' back to the command before, unless this one still waits for an argument. So it waits for
+// one, which nothing can be: the program stays what is left over.
+void keep_what_follows_dashes(CLI::App& command) {
+  command.add_option("program")->group("")->check([](const std::string&) { return std::string("left over"); });
+  command.validate_positionals();
+}
 
 int run_program(const Options& options) {
   Launch launch_options;
@@ -37,10 +44,12 @@ int run_program(const Options& options) {
   if (options.ranks < 1 || options.ranks > kMostRanks) {
     throw UsageError(fmt::format("run: -n {} is beyond reason: give 1 to {} ranks", options.ranks, kMostRanks));
   }
+  const bool dashes = !launch_options.command.empty() && launch_options.command.front() == "--";
+  if (dashes) launch_options.command.erase(launch_options.command.begin());
   if (launch_options.command.empty()) {
     throw UsageError("run: give a program to run, as in 'trireme run -n 4 ./program'");
   }
-  if (launch_options.command.front().starts_with('-')) {
+  if (!dashes && launch_options.command.front().starts_with('-')) {
     throw UsageError(
         fmt::format("run: no option is called '{}'; see 'trireme run --help'", launch_options.command.front()));
   }
@@ -80,6 +89,7 @@ void add_run(CLI::App& app, Action& run) {
       ->capture_default_str();
   command->add_option("--timeout", options->timeout, "end the run after this time")->type_name("TIME");
   command->prefix_command();
+  keep_what_follows_dashes(*command);
   command->callback([&run, options] { run = [options] { return run_program(*options); }; });
 }
 

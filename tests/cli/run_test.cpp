@@ -169,6 +169,23 @@ TEST(Run, LeavesTheProgramsArgumentsAlone) {
             "[0] <-n>\n[0] <7>\n[0] <--help>\n[0] <>\n[0] <-->\n[0] <a b>\n[0] <plan>\n[0] <--no-prefix>\n[0] <-->\n");
 }
 
+TEST(Run, TakesDashesBeforeTheProgram) {
+  const auto try_to_run = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {TRIREME_PROGRAM, "run", "-n", "1"});
+    return run(words);
+  };
+  const Ran ran = try_to_run({"--", "echo", "-n", "7", "--", "plan", "--help"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[0] 7 -- plan --help");
+  EXPECT_EQ(try_to_run({"--no-prefix", "--", "echo", "hello"}).out, "hello\n");
+  // After them nothing is an option of the launcher, nor one of its commands.
+  EXPECT_TRUE(contains(try_to_run({"--", "--no-prefix"}).err, "--no-prefix can't be started"));
+  EXPECT_TRUE(contains(try_to_run({"--", "simulate"}).err, "simulate can't be started"));
+  const Ran nothing = try_to_run({"--"});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_TRUE(contains(nothing.err, "give a program")) << nothing.err;
+}
+
 TEST(Run, MixesNoLines) {
   // Each rank writes long lines in small pieces to both, and both go to the same place.
   const std::string script = R"(

@@ -161,7 +161,9 @@ TEST_P(Gone, WhatComesAfterAFailureIsNotTaken) {
       EXPECT_TRUE(has(outcome([&] { world.allreduce_async(part).wait(); }), "TimeoutError"));
       EXPECT_TRUE(has(outcome([&] { world.send(part, 1 - world.rank()); }), "TimeoutError"));
     }
-    if (world.rank() == 1) EXPECT_TRUE(has(first, "TimeoutError")) << first;
+    if (world.rank() == 1) {
+      EXPECT_TRUE(has(first, "TimeoutError")) << first;
+    }
   });
 }
 
