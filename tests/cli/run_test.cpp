@@ -176,7 +176,7 @@ TEST(Run, TakesDashesBeforeTheProgram) {
   };
   const Ran ran = try_to_run({"--", "echo", "-n", "7", "--", "plan", "--help"});
   EXPECT_EQ(ran.status, 0) << ran.err;
-  EXPECT_EQ(ran.out, "[0] 7 -- plan --help");
+  EXPECT_EQ(ran.out, "[0] 7 -- plan --help\n");
   EXPECT_EQ(try_to_run({"--no-prefix", "--", "echo", "hello"}).out, "hello\n");
   // After them nothing is an option of the launcher, nor one of its commands.
   EXPECT_TRUE(contains(try_to_run({"--", "--no-prefix"}).err, "--no-prefix can't be started"));
