@@ -207,7 +207,7 @@ class Launcher {
   bool nothing_more_comes() const { return (!ending_ || give_up_at_) && all_ended(); }
 
   void turn() {
-    std::vector<pollfd> entries{{signals_.descriptor().get(), POLLIN, 0}};
+    std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}};
     std::vector<Stream*> polled;
     for (const Sink* sink : {&out_, &own_err_}) {
       if (sink->pending()) entries.push_back({sink->descriptor(), POLLOUT, 0});
@@ -292,7 +292,7 @@ class Launcher {
 
   void take_signals() {
     signalfd_siginfo info{};
-    while (::read(signals_.descriptor().get(), &info, sizeof(info)) == sizeof(info)) {
+    while (::read(signals_.descriptor(), &info, sizeof(info)) == sizeof(info)) {
       const int signal = static_cast<int>(info.ssi_signo);
       // The terminal sends to all of its group itself.
       const bool by_terminal = info.ssi_code == SI_KERNEL;

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <string_view>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -56,27 +55,17 @@ void fail_with_errno(const std::string& what) {
 }
 
 Signals::Signals() {
-  sigset_t taken;
-  ::sigemptyset(&taken);
-  ::sigaddset(&taken, SIGCHLD);
-  for (const int signal : {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
-    struct sigaction present {};
-    ::sigaction(signal, nullptr, &present);
-    if (present.sa_handler != SIG_IGN) ::sigaddset(&taken, signal);
-  }
   struct sigaction action {};
   action.sa_handler = SIG_DFL;  // Ignored children would vanish without a status.
   ::sigaction(SIGCHLD, &action, nullptr);
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_);
-  ::pthread_sigmask(SIG_BLOCK, &taken, &mask_);
-  descriptor_ = Descriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!descriptor_) fail_with_errno("no descriptor for signals");
+  held_.emplace({SIGCHLD, SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT});
 }
 
 void Signals::restore() const {
   ::sigaction(SIGPIPE, &pipe_, nullptr);
-  ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr);
+  held_->restore();
 }
 
 FileLimit::FileLimit() {

@@ -1,10 +1,12 @@
 // Starting other programs as children that die with this one, and what a parent of many has to set up for itself.
 #pragma once
 
+#include "cli/interrupts.h"
 #include "rendezvous/socket.h"
 
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <string>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -18,7 +20,7 @@ using rendezvous::Descriptor;
 [[noreturn]] void fail_with_errno(const std::string& what);
 
 /// The signals that a parent passes on, and those of children that end, come by a descriptor for as long as this lives.
-/// Those that were ignored stay so: nohup means it.
+/// Writing what nobody reads any more is an error then, and no signal.
 class Signals {
  public:
   Signals();
@@ -26,15 +28,14 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  const Descriptor& descriptor() const { return descriptor_; }
+  int descriptor() const { return held_->descriptor(); }
 
   /// As it was before; safe in a child.
   void restore() const;
 
  private:
   struct sigaction pipe_ {};
-  sigset_t mask_{};
-  Descriptor descriptor_;
+  std::optional<HeldSignals> held_;  // after what the constructor sets
 };
 
 /// The files of many ranks are more than the usual limit, which is for programs that can't count so far. They get theirs
