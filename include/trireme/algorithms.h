@@ -41,6 +41,7 @@ struct Algorithm {
   bool (*accepts)(int ranks) = [](int) { return true; };
   bool segmented = false;  ///< reads Setting::segments
   bool served = false;     ///< has Setting::servers extra ranks
+  bool same_bits = true;   ///< on all ranks that have the result; false: on two ranks only
 };
 
 /// All rows: allreduce first, then the other collectives in the order of Collective.

@@ -76,6 +76,9 @@ class [[nodiscard]] Handle {
   /// Whether wait() would return at once.
   bool done() const;
 
+  /// When the operation was over on this rank; wait() comes first.
+  std::chrono::steady_clock::time_point ended() const { return ended_; }
+
   struct State;
 
  private:
@@ -83,6 +86,7 @@ class [[nodiscard]] Handle {
   explicit Handle(std::shared_ptr<State> state);
 
   std::shared_ptr<State> state_;
+  std::chrono::steady_clock::time_point ended_;
 };
 
 /// Memory that peers on this host read in place. It starts as zeros, and may outlive its communicator.
@@ -181,6 +185,10 @@ class Communicator {
 
   /// What would run, and why, for so many bytes: a sentence for people.
   std::string explain(std::string_view collective, std::size_t bytes);
+
+  /// Something is wrong with this rank, so that it can't do its part: pending and later calls of all ranks that were
+  /// started together throw a UsageError that names this rank and says why. Returns when they have been told.
+  void abort(const std::string& why);
 
   /// Ends this communicator; later calls throw UsageError. The last copy of the last communicator does it too.
   void close();

@@ -276,10 +276,11 @@ Call message_call(Dtype dtype, std::size_t elements) {
 }  // namespace
 
 Handle::Handle(std::shared_ptr<State> state) : state_(std::move(state)) {}
-Handle::Handle(Handle&& other) noexcept : state_(std::move(other.state_)) {}
+Handle::Handle(Handle&& other) noexcept : state_(std::move(other.state_)), ended_(other.ended_) {}
 
 Handle& Handle::operator=(Handle&& other) noexcept {
   std::swap(state_, other.state_);
+  std::swap(ended_, other.ended_);
   return *this;
 }
 
@@ -297,6 +298,7 @@ void Handle::wait() {
   const std::shared_ptr<Communicator::State> owner = std::move(state_->owner);
   const std::shared_ptr<State> state = std::move(state_);
   owner->world->engine->wait(*state);
+  ended_ = state->ended;
   owner->recycle(state);
 }
 
@@ -484,6 +486,11 @@ Window Communicator::window(std::size_t bytes) {
 
 std::string Communicator::explain(std::string_view collective, std::size_t bytes) {
   return state_->explain(parse_collective(collective), bytes);
+}
+
+void Communicator::abort(const std::string& why) {
+  state_->check_open();
+  state_->world->engine->abort(why);
 }
 
 void Communicator::close() { state_->close(); }

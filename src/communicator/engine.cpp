@@ -75,6 +75,12 @@ void Engine::close() {
   driven_.store(false);
 }
 
+void Engine::abort(const std::string& why) {
+  while (!take_seat()) std::this_thread::yield();
+  guarded([&] { throw UsageError(why); });
+  leave_seat();
+}
+
 void Engine::finish() {
   while (pending_.load() > 0) {
     if (take_seat()) {
@@ -88,6 +94,7 @@ void Engine::finish() {
 }
 
 void Engine::run(const std::shared_ptr<Operation>& operation) {
+  operation->timed = false;
   if (!take_seat()) {
     submit(operation);
     wait(*operation);
@@ -101,6 +108,7 @@ void Engine::run(const std::shared_ptr<Operation>& operation) {
 }
 
 void Engine::start(const std::shared_ptr<Operation>& operation) {
+  operation->timed = true;
   if (!take_seat()) {
     submit(operation);
     return;

@@ -70,6 +70,9 @@ class Engine final : public transport::Inbox {
   void add(Group& group);
   void remove(Group& group);
 
+  /// Ends all operations, here and on all other ranks, with a UsageError that names this rank and says why.
+  void abort(const std::string& why);
+
   /// Waits for what is under way, and closes.
   void finish();
 

@@ -396,6 +396,7 @@ void Engine::complete(Operation& operation) {
                     operation.divisor);
     }
   }
+  if (operation.timed) operation.ended = Clock::now();
   // The caller may use the operation again as soon as it is done, or end it.
   for (Ready& ready : ready_) {
     if (ready.operation == &operation) ready.operation = nullptr;

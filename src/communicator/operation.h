@@ -103,6 +103,8 @@ struct Operation {
   int segments_left = 0;
   std::vector<Early> early;
 
+  bool timed = false;  ///< somebody may ask when it ended
+  Clock::time_point ended;
   std::exception_ptr error;
   std::atomic<std::uint32_t> done{0};
 

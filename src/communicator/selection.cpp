@@ -112,11 +112,16 @@ Pick Selector::fastest(Collective collective, std::size_t bytes) const {
 // and how often a byte is touched: straight to where it belongs, in one pass, wins but for the smallest sizes.
 Pick Selector::on_one_host(Collective collective, std::size_t bytes) const {
   constexpr std::size_t kSmall = 4096;
+  constexpr int kFew = 16;
   const std::string why = "all ranks share one host's memory";
   switch (collective) {
     case Collective::allreduce:
-      return bytes <= kSmall ? by_name(collective, "fully_connected", why + ", and so few bytes are soon sent to all")
-                             : by_name(collective, "butterfly", why + ", where each rank adds up its part in one pass");
+      if (bytes > kSmall) {
+        return by_name(collective, "butterfly", why + ", where each rank adds up its part in one pass");
+      }
+      if (ranks_ == 2) return by_name(collective, "fully_connected", why + ", and so few bytes are soon exchanged");
+      return ranks_ <= kFew ? by_name(collective, "parameter_server", why + ", and one rank soon adds up so few bytes")
+                            : by_name(collective, "recursive_doubling", why + ", and so few bytes take few rounds");
     case Collective::broadcast: return by_name(collective, bytes <= kSmall ? "tree" : "scatter_allgather", why);
     case Collective::reduce: return by_name(collective, bytes <= kSmall ? "tree" : "reduce_scatter_gather", why);
     case Collective::barrier: return by_name(collective, "dissemination", why);
@@ -151,6 +156,8 @@ Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
                             .segment_bytes = kSegmentBytes,
                             .most_segments = 1};
   std::vector<Candidate> candidates = choose(situation).candidates;
+  // Training relies on all ranks having the same bits: what does not give them runs only if it is asked for.
+  if (ranks_ > 2) std::erase_if(candidates, [](const Candidate& each) { return !each.algorithm->same_bits; });
   std::stable_sort(candidates.begin(), candidates.end(),
                    [this](const Candidate& a, const Candidate& b) { return expected(a) < expected(b); });
   // Of those that the model can hardly tell apart, the one whose ranks talk to the fewest others: many that send to one

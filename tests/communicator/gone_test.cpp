@@ -146,6 +146,24 @@ int threads_here() {
   return count;
 }
 
+TEST_P(Gone, WhoAbortsIsNamed) {
+  Cluster cluster(GetParam(), 3, 20s);
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    std::vector<float> data(1000);
+    Handle pending = world.rank() == 1 ? Handle() : world.allreduce_async(data);
+    if (world.rank() == 1) {
+      std::this_thread::sleep_for(50ms);
+      world.abort("the oar broke");
+    }
+    pending.wait();
+    world.barrier();
+  });
+  for (const std::string& each : said) {
+    EXPECT_EQ(each.find("UsageError: rank 1"), 0) << each;
+    EXPECT_TRUE(has(each, "the oar broke")) << each;
+  }
+}
+
 // What a rank lent before its call failed comes back when nobody waits for it any more.
 TEST_P(Gone, WhatComesAfterAFailureIsNotTaken) {
   Cluster cluster(GetParam(), 2, 20s);

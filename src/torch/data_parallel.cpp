@@ -1,0 +1,213 @@
+#include "torch/data_parallel.h"
+
+#include "torch/tensors.h"
+#include "trireme/objects.h"
+
+#include <fmt/format.h>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <set>
+#include <torch/nn/modules/embedding.h>
+
+namespace trireme::detail {
+namespace {
+
+/// One line a tensor, for comparing ranks.
+std::vector<std::string> lines_of(const std::vector<NamedTensor>& tensors, const char* kind) {
+  std::vector<std::string> lines;
+  for (const NamedTensor& each : tensors) {
+    lines.push_back(fmt::format("{} {} of {}{}", kind, each.name, describe(each.tensor),
+                                each.tensor.requires_grad() ? "" : ", without gradient"));
+  }
+  return lines;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// Throws the same on all ranks, since all compare all.
+void check_same(Communicator& ranks, const std::vector<std::string>& mine) {
+  const std::string text = fmt::format("{}", fmt::join(mine, "\n"));
+  // Only ranks that differ need to tell all of it.
+  const std::uint64_t hash = std::hash<std::string>()(text);
+  std::vector<std::int64_t> ends = {static_cast<std::int64_t>(hash >> 1U), -static_cast<std::int64_t>(hash >> 1U)};
+  ranks.allreduce(ends, Op::max);
+  if (ends[0] == -ends[1]) return;
+  const std::vector<std::string> all = all_gather_object(ranks, text);
+  const std::vector<std::string> first = split_lines(all[0]);
+  for (int rank = 1; rank < ranks.ranks(); ++rank) {
+    const std::vector<std::string> other = split_lines(all[rank]);
+    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const std::string a = i < first.size() ? first[i] : "nothing more";
+      const std::string b = i < other.size() ? other[i] : "nothing more";
+      if (a == b) continue;
+      throw UsageError(fmt::format("ranks have different models: rank 0 has {}, where rank {} has {}", a, rank, b));
+    }
+  }
+}
+
+std::set<std::string> sparse_names(torch::nn::Module& module, const DistributedDataParallelOptions& options) {
+  std::set<std::string> names(options.sparse_parameters.begin(), options.sparse_parameters.end());
+  const auto look_at = [&](const torch::nn::Module& each, const std::string& prefix) {
+    const auto* embedding = each.as<torch::nn::EmbeddingImpl>();
+    const auto* bag = each.as<torch::nn::EmbeddingBagImpl>();
+    const bool sparse =
+        (embedding != nullptr && embedding->options.sparse()) || (bag != nullptr && bag->options.sparse());
+    if (sparse) names.insert(prefix + "weight");
+  };
+  look_at(module, "");
+  for (const auto& child : module.named_modules({}, /*include_self=*/false)) look_at(*child.value(), child.key() + ".");
+  return names;
+}
+
+}  // namespace
+
+DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const DistributedDataParallelOptions& options)
+    : module_(module), ranks_(world.split(0, world.rank())), options_(options) {
+  if (options.first_bucket_bytes == 0 || options.bucket_bytes == 0)
+    throw UsageError("a bucket of 0 bytes holds nothing");
+  for (const auto& each : module.named_parameters()) parameters_.push_back({each.key(), each.value()});
+  for (const auto& each : module.named_buffers()) {
+    if (each.value().defined()) buffers_.push_back({each.key(), each.value()});
+  }
+  // What is wrong is told by all ranks, or the others would wait for this one.
+  const std::string wrong = what_is_wrong();
+  for (const std::string& each : all_gather_object(ranks_, wrong)) {
+    if (!each.empty()) throw UsageError(wrong.empty() ? "another rank can't be wrapped: " + each : wrong);
+  }
+  std::vector<std::string> lines = lines_of(parameters_, "parameter");
+  for (std::string& line : lines_of(buffers_, "buffer")) lines.push_back(std::move(line));
+  check_same(ranks_, lines);
+  broadcast_state(0);
+
+  const std::set<std::string> sparse = sparse_names(module, options);
+  std::vector<ReducedParameter> reduced;
+  for (const NamedTensor& each : parameters_) {
+    if (each.tensor.requires_grad()) reduced.push_back({each.name, each.tensor, sparse.contains(each.name)});
+  }
+  reducer_ = std::make_unique<Reducer>(std::move(reduced), ranks_, options);
+}
+
+std::string DataParallel::Impl::what_is_wrong() const {
+  bool any = false;
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (const NamedTensor& each : *tensors) {
+      if (!each.tensor.device().is_cpu()) {
+        return fmt::format("{} is on device {}, which is not supported yet: move the module to the CPU", each.name,
+                           each.tensor.device().str());
+      }
+    }
+  }
+  std::set<std::string> names;
+  for (const NamedTensor& each : parameters_) {
+    names.insert(each.name);
+    if (!each.tensor.requires_grad()) continue;
+    any = true;
+    if (!reducible(each.tensor.scalar_type())) {
+      return fmt::format("parameter {} of {} can't be reduced; there are float32, float64, float16 and bfloat16",
+                         each.name, describe(each.tensor));
+    }
+  }
+  if (!any) return "the module has no parameter that needs a gradient: there is nothing to train in parallel";
+  for (const std::string& name : options_.sparse_parameters) {
+    if (!names.contains(name)) return fmt::format("sparse_parameters names {}, which the module does not have", name);
+  }
+  return {};
+}
+
+void DataParallel::Impl::broadcast_state(int root) {
+  const at::NoGradGuard no_grad;
+  for (const auto* tensors : {&parameters_, &buffers_}) {
+    for (const NamedTensor& each : *tensors) {
+      if (each.tensor.is_contiguous()) {
+        ranks_.broadcast(bytes_of_tensor(each.tensor), root);
+      } else {
+        const at::Tensor whole = each.tensor.contiguous();
+        ranks_.broadcast(bytes_of_tensor(whole), root);
+        each.tensor.copy_(whole);
+      }
+    }
+  }
+}
+
+// As one message, since most are small.
+void DataParallel::Impl::broadcast_buffers(int root) {
+  const at::NoGradGuard no_grad;
+  std::size_t bytes = 0;
+  for (const NamedTensor& each : buffers_) bytes += bytes_of_tensor(each.tensor).elements;
+  packed_.resize(bytes);
+  const auto each_place = [&](const auto& call) {
+    std::size_t at = 0;
+    for (const NamedTensor& each : buffers_) {
+      const std::size_t size = bytes_of_tensor(each.tensor).elements;
+      if (size > 0) call(each.tensor, packed_.data() + at, size);
+      at += size;
+    }
+  };
+  if (ranks_.rank() == root) {
+    each_place([](const at::Tensor& tensor, std::uint8_t* place, std::size_t size) {
+      std::memcpy(place, tensor.contiguous().data_ptr(), size);
+    });
+  }
+  ranks_.broadcast(packed_, root);
+  if (ranks_.rank() == root) return;
+  each_place([](const at::Tensor& tensor, std::uint8_t* place, std::size_t /*size*/) {
+    tensor.copy_(at::from_blob(place, tensor.sizes(), tensor.options().requires_grad(false)));
+  });
+}
+
+void DataParallel::Impl::check_parameters() const {
+  const std::vector<at::Tensor> now = module_.parameters();
+  for (std::size_t i = 0; i < std::max(now.size(), parameters_.size()); ++i) {
+    const bool same = i < now.size() && i < parameters_.size() && now[i].is_same(parameters_[i].tensor);
+    if (same) continue;
+    for (const auto& each : module_.named_parameters()) {
+      const bool known = std::any_of(parameters_.begin(), parameters_.end(),
+                                     [&](const NamedTensor& old) { return old.tensor.is_same(each.value()); });
+      if (!known) {
+        throw UsageError(
+            fmt::format("parameter {} of {} was added to the module, or replaced, after it was wrapped: its "
+                        "gradients would not be averaged. Wrap the module again",
+                        each.key(), describe(each.value())));
+      }
+    }
+    throw UsageError("a parameter was taken out of the module after it was wrapped. Wrap the module again");
+  }
+}
+
+void DataParallel::Impl::before_forward() {
+  check_parameters();
+  reducer_->before_forward();
+  const bool wanted = options_.broadcast_buffers == BroadcastBuffers::before_forward && reducer_->syncs() &&
+                      at::GradMode::is_enabled() && module_.is_training();
+  if (!wanted || buffers_.empty() || ranks_.ranks() == 1) return;
+  broadcast_buffers(notices_ ? notices_->announce_and_wait(Announced::buffers).last_at_work : 0);
+}
+
+DataParallel::DataParallel(torch::nn::Module& module, Communicator world, const DistributedDataParallelOptions& options)
+    : impl_(std::make_unique<Impl>(module, std::move(world), options)) {}
+
+DataParallel::~DataParallel() = default;
+
+void DataParallel::before_forward() { impl_->before_forward(); }
+void DataParallel::after_forward(const std::vector<torch::Tensor>& results, bool all_known) {
+  impl_->reducer().after_forward(results, all_known);
+}
+void DataParallel::set_sync(bool sync) { impl_->reducer().set_sync(sync); }
+bool DataParallel::syncs() const { return impl_->reducer().syncs(); }
+void DataParallel::weigh(double samples) { impl_->reducer().weigh(samples); }
+const StepTimes& DataParallel::times() const { return impl_->reducer().times(); }
+std::vector<GradientBucket> DataParallel::buckets() const { return impl_->reducer().buckets(); }
+
+}  // namespace trireme::detail

@@ -1,0 +1,405 @@
+#include "torch/reducer.h"
+
+#include "torch/graph.h"
+#include "torch/tensors.h"
+
+#include <fmt/format.h>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <algorithm>
+#include <numeric>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace trireme::detail {
+namespace {
+
+using Clock = StepTimes::Clock;
+
+class Hook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Hook(std::function<void()> called) : called_(std::move(called)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    called_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> called_;
+};
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && !a.is_sparse() && a.data_ptr() == b.data_ptr() && a.strides() == b.strides();
+}
+
+}  // namespace
+
+Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
+                 const DistributedDataParallelOptions& options)
+    : ranks_(std::move(ranks)), options_(options) {
+  for (ReducedParameter& parameter : parameters) {
+    tensors_.push_back(parameter.tensor);
+    parameters_.push_back({std::move(parameter), {}, 0, -1, false, false});
+  }
+  reachable_.assign(parameters_.size(), false);
+  used_somewhere_.assign(parameters_.size(), true);
+  std::vector<int> order;
+  for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
+    if (!parameters_[i].sparse) order.push_back(i);
+  }
+  build(order);
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) add_hook(i);
+}
+
+Reducer::~Reducer() {
+  for (Parameter& parameter : parameters_) parameter.accumulator->del_post_hook(parameter.hook);
+}
+
+void Reducer::add_hook(int number) {
+  Parameter& parameter = parameters_[number];
+  parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.tensor);
+  parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<Hook>([this, number] { came(number); }));
+  number_of_[parameter.accumulator.get()] = number;
+}
+
+// Gradients that are there already move to their new places.
+void Reducer::build(std::span<const int> order) {
+  const auto assigned = assign_buckets(tensors_, order, options_.first_bucket_bytes, options_.bucket_bytes);
+  BucketMemory memory(ranks_, tensors_, assigned);
+  const at::NoGradGuard no_grad;
+  for (const int i : order) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    memory.gradients()[i].copy_(gradient);
+    gradient = memory.gradients()[i];
+  }
+  memory_ = std::move(memory);
+  buckets_.clear();
+  shown_.clear();
+  for (const auto& members : assigned) {
+    const int index = static_cast<int>(buckets_.size());
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.parameters = members;
+    GradientBucket& shown = shown_.emplace_back();
+    shown.index = index;
+    shown.gradients = memory_.flat()[index];
+    for (const int i : members) {
+      parameters_[i].bucket = index;
+      shown.names.push_back(parameters_[i].name);
+      shown.per_parameter.push_back(memory_.gradients()[i]);
+    }
+  }
+}
+
+void Reducer::before_forward() {
+  if (in_backward_) {
+    in_backward_ = false;
+    give_up("the last backward ended before all gradients had come, as when something throws in it");
+  }
+  times_.forward.begin = Clock::now();
+}
+
+void Reducer::after_forward(const std::vector<at::Tensor>& results, bool all_known) {
+  times_.forward.end = Clock::now();
+  if (!sync_ || !at::GradMode::is_enabled()) return;
+  ++forwards_;
+  if (!options_.find_unused_parameters || options_.static_graph) return;
+  if (!all_known) {
+    throw UsageError(
+        "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
+        "vectors, "
+        "maps or optionals of them");
+  }
+  mark_used(results, number_of_, reachable_);
+}
+
+void Reducer::weigh(double samples) {
+  if (!(samples >= 0)) throw UsageError(fmt::format("a rank can't have {} samples", samples));
+  weighted_ = true;
+  weight_ = samples;
+}
+
+void Reducer::announce(Announced what, std::int64_t which) {
+  if (notices_) notices_->announce(what, which);
+}
+
+void Reducer::came(int number) {
+  if (!sync_) return;
+  if (!in_backward_) begin_backward();
+  Parameter& parameter = parameters_[number];
+  if (parameter.ready) {
+    give_up(fmt::format("parameter {} got a gradient, but was {}", parameter.name,
+                        parameter.used ? "ready: its gradient came twice in one backward"
+                                       : "found not to be used in the forward before"));
+  }
+  parameter.used = true;
+  if (!rebuilt_ && !parameter.sparse) arrivals_.push_back(number);
+  const at::Tensor& gradient = parameter.tensor.grad();
+  if (parameter.sparse != gradient.is_sparse()) {
+    give_up(parameter.sparse
+                ? fmt::format("parameter {} should have sparse gradients, but got a dense one", parameter.name)
+                : fmt::format("parameter {} got a sparse gradient; name it in sparse_parameters of "
+                              "DistributedDataParallelOptions",
+                              parameter.name));
+  }
+  mark_ready(number);
+  launch_filled();
+}
+
+void Reducer::begin_backward() {
+  if (forwards_ == 0) {
+    give_up(
+        "backward without forward: gradients come, but the model was not called through DistributedDataParallel since "
+        "the "
+        "last backward");
+  }
+  in_backward_ = true;
+  launched_ = 0;
+  times_.backward.begin = Clock::now();
+  for (Parameter& parameter : parameters_) parameter.ready = parameter.used = false;
+  for (Bucket& bucket : buckets_) bucket.missing = static_cast<int>(bucket.parameters.size());
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  if (weighted_ || notices_) {
+    announce(Announced::weights);
+    weights_ = weight_;
+    weights_come_ = ranks_.allreduce_async(std::span(&weights_, 1));
+  }
+  const std::vector<bool>* expected = nullptr;
+  if (options_.static_graph) {
+    if (graph_known_) expected = &in_graph_;
+  } else if (options_.find_unused_parameters) {
+    expected = &reachable_;
+  }
+  if (expected == nullptr) return;
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+    if (!(*expected)[i]) mark_ready(i);
+  }
+}
+
+// The gradient goes to its place in the bucket, if it is not there yet.
+void Reducer::mark_ready(int number) {
+  Parameter& parameter = parameters_[number];
+  parameter.ready = true;
+  if (parameter.sparse) return;
+  const at::Tensor& place = memory_.gradients()[number];
+  at::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) {
+    place.zero_();
+  } else if (!same_memory(gradient, place)) {
+    const at::NoGradGuard no_grad;
+    place.copy_(gradient);
+    gradient = place;
+  }
+  --buckets_[parameter.bucket].missing;
+}
+
+void Reducer::launch_filled() {
+  while (launched_ < buckets_.size() && buckets_[launched_].missing == 0) launch(static_cast<int>(launched_++));
+}
+
+void Reducer::launch(int index) {
+  Bucket& bucket = buckets_[index];
+  bucket.filled = Clock::now();
+  const bool weighs = weighted_ || notices_;
+  if (weighs) {
+    weights_come_.wait();
+    if (!(weights_ > 0)) give_up("no rank has any samples in this backward: all weights are 0");
+    shown_[index].gradients.mul_(weight_ / weights_);
+  }
+  announce(Announced::bucket, index);
+  start_reduction(index);
+}
+
+void Reducer::start_reduction(int index) {
+  const bool weighs = weighted_ || notices_;
+  const at::Tensor& gradients = shown_[index].gradients;
+  if (options_.hook) {
+    // A hook gives the mean, and weighted gradients are parts of a sum.
+    if (weighs) gradients.mul_(ranks_.ranks());
+    options_.hook->start(shown_[index], ranks_);
+  } else {
+    buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), weighs ? Op::sum : Op::average);
+  }
+}
+
+void Reducer::finish_reductions() {
+  times_.buckets.clear();
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    if (options_.hook) {
+      options_.hook->finish(shown_[i], ranks_);
+    } else {
+      bucket.handle.wait();
+    }
+    times_.buckets.push_back({.bytes = bytes_of_tensor(shown_[i].gradients).elements,
+                              .reduction = {bucket.filled, options_.hook ? Clock::now() : bucket.handle.ended()}});
+  }
+}
+
+void Reducer::end_backward() {
+  times_.waiting.begin = Clock::now();
+  check_all_came();
+  announce(Announced::reduced);
+  finish_reductions();
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+    if (!parameters_[i].sparse) continue;
+    announce(Announced::sparse, i);
+    reduce_sparse(i, parameters_[i].tensor.grad());
+  }
+  if (options_.static_graph ? !graph_known_ : options_.find_unused_parameters) {
+    announce(Announced::used);
+    find_used_anywhere();
+  }
+  give_gradients();
+  in_backward_ = false;
+  forwards_ = std::max(0, forwards_ - 1);
+  if (forwards_ == 0) reachable_.assign(parameters_.size(), false);
+  times_.waiting.end = times_.backward.end = Clock::now();
+  // Which parameters are used may change, and with them the order: then the guess is as good as any.
+  if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) rebuild();
+  announce(Announced::step);
+}
+
+void Reducer::check_all_came() {
+  const bool all =
+      std::all_of(parameters_.begin(), parameters_.end(), [](const Parameter& each) { return each.ready; });
+  if (options_.static_graph && !graph_known_) {
+    in_graph_.clear();
+    for (const Parameter& parameter : parameters_) in_graph_.push_back(parameter.used);
+    for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
+      if (!parameters_[i].ready) mark_ready(i);
+    }
+    launch_filled();
+    return;
+  }
+  if (all) {
+    launch_filled();
+    return;
+  }
+  in_backward_ = false;
+  give_up(fmt::format(
+      "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
+      "find_unused_parameters (or static_graph, if it is the same ones always)",
+      names_of_missing()));
+}
+
+std::string Reducer::names_of_missing() const {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> names;
+  for (const Parameter& parameter : parameters_) {
+    if (!parameter.ready) names.push_back(parameter.name);
+  }
+  const std::size_t others = names.size() > kMost ? names.size() - kMost : 0;
+  names.resize(names.size() - others);
+  return fmt::format("parameter{} {}{}", names.size() > 1 ? "s" : "", fmt::join(names, ", "),
+                     others > 0 ? fmt::format(" and {} others", others) : "");
+}
+
+// All ranks hear of it; without that, they would wait for this one.
+void Reducer::give_up(const std::string& why) {
+  ranks_.abort(why);
+  throw UsageError(why);
+}
+
+// Everybody gets the indices and values of all, and adds them up.
+void Reducer::reduce_sparse(int number, at::Tensor own) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& like = tensors_[number];
+  if (!own.defined()) own = at::sparse_coo_tensor(like.sizes(), like.options().layout(at::kSparse));
+  own = own.coalesce();
+  const bool weighs = weighted_ || notices_;
+  const at::Tensor indices = own.indices().contiguous();
+  at::Tensor values = own.values().contiguous();
+  if (weighs) {
+    weights_come_.wait();
+    values = values * (weight_ / weights_);
+  }
+  const std::int64_t mine = indices.size(1);
+  std::vector<std::int64_t> counts(ranks_.ranks());
+  ranks_.allgather(std::span(&mine, 1), counts);
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  const auto gather = [&](const at::Tensor& from, std::vector<std::int64_t> sizes) {
+    const std::size_t row = mine > 0
+                                ? from.numel() / mine
+                                : std::accumulate(sizes.begin() + 1, sizes.end(), std::size_t{1}, std::multiplies<>());
+    std::vector<std::size_t> elements;
+    for (const std::int64_t count : counts) elements.push_back(static_cast<std::size_t>(count) * row);
+    sizes[0] = total;
+    at::Tensor all = at::empty(sizes, from.options());
+    ranks_.allgather(buffer_of(from), buffer_of(all), elements);
+    return all;
+  };
+  // Indices lie one column an entry: rows of them can be put one after the other.
+  const at::Tensor all_indices = gather(indices.t().contiguous(), {0, indices.size(0)}).t();
+  const at::Tensor all_values = gather(values, values.sizes().vec());
+  at::Tensor sum = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
+  if (!weighs) sum = sum / ranks_.ranks();
+  parameters_[number].tensor.mutable_grad() = sum;
+}
+
+// A parameter that nobody used keeps the gradient that it had, or none.
+void Reducer::find_used_anywhere() {
+  std::vector<std::uint8_t> used;
+  for (const Parameter& parameter : parameters_) used.push_back(parameter.used ? 1 : 0);
+  ranks_.allreduce(used, Op::max);
+  for (std::size_t i = 0; i < used.size(); ++i) used_somewhere_[i] = used[i] != 0;
+  graph_known_ = options_.static_graph;
+}
+
+void Reducer::give_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!parameters_[i].sparse && used_somewhere_[i] && !gradient.defined()) gradient = memory_.gradients()[i];
+  }
+}
+
+void Reducer::rebuild() {
+  int root = 0;
+  if (notices_) root = notices_->announce_and_wait(Announced::order).last_at_work;
+  take_order(root);
+}
+
+// The root's order of arrival, on all ranks. What no gradient came for goes last.
+void Reducer::take_order(int root) {
+  std::vector<std::int32_t> order(arrivals_.begin(), arrivals_.end());
+  for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
+    const bool there = std::find(arrivals_.begin(), arrivals_.end(), i) != arrivals_.end();
+    if (!parameters_[i].sparse && !there) order.push_back(i);
+  }
+  ranks_.broadcast(order, root);
+  build(std::vector<int>(order.begin(), order.end()));
+  arrivals_.clear();
+  rebuilt_ = true;
+}
+
+void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped) {
+  switch (notice.what) {
+    case Announced::weights:
+      weights_ = 0;
+      ranks_.allreduce(std::span(&weights_, 1));
+      break;
+    case Announced::bucket:
+      shown_[notice.which].gradients.zero_();
+      buckets_[notice.which].filled = Clock::now();
+      start_reduction(static_cast<int>(notice.which));
+      break;
+    case Announced::reduced: finish_reductions(); break;
+    case Announced::sparse: reduce_sparse(static_cast<int>(notice.which), {}); break;
+    case Announced::used:
+      for (Parameter& parameter : parameters_) parameter.used = false;
+      find_used_anywhere();
+      break;
+    case Announced::order: take_order(notice.last_at_work); break;
+    case Announced::step:
+      give_gradients();
+      stepped();
+      break;
+    default: throw ProtocolError("a rank announced what data-parallel training does not know");
+  }
+}
+
+}  // namespace trireme::detail

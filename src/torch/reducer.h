@@ -1,0 +1,121 @@
+// Averages gradients over the ranks while backward computes them.
+//
+// Every parameter's gradient accumulator has a hook here. When all gradients of a bucket are there, and all buckets before
+// it have gone, its reduction begins; the engine of the communicator goes on with it while backward computes the next
+// ones. A callback at the end of backward waits for what is left. Buckets are reduced in the same order on all ranks,
+// whatever the order that their gradients come in.
+//
+// In the first backward gradients come in an order that can only be guessed (the reverse of the parameters'); after it
+// the buckets are built anew in the order in which they came on rank 0.
+#pragma once
+
+#include "torch/buckets.h"
+#include "torch/notices.h"
+#include "trireme/torch/data_parallel.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/autograd/function.h>
+#include <unordered_map>
+#include <vector>
+
+namespace trireme::detail {
+
+struct ReducedParameter {
+  std::string name;
+  at::Tensor tensor;
+  bool sparse = false;  ///< its gradients are
+};
+
+class Reducer {
+ public:
+  Reducer(std::vector<ReducedParameter> parameters, Communicator ranks, const DistributedDataParallelOptions& options);
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  void before_forward();
+  void after_forward(const std::vector<at::Tensor>& results, bool all_known);
+
+  void set_sync(bool sync) { sync_ = sync; }
+  bool syncs() const { return sync_; }
+  void weigh(double samples);
+  const StepTimes& times() const { return times_; }
+  const std::vector<GradientBucket>& buckets() const { return shown_; }
+
+  /// From now on, other ranks may run out of batches.
+  void use(std::shared_ptr<Notices> notices) { notices_ = std::move(notices); }
+
+  /// This rank has run out of batches, and another announced this: does the same with neutral values. `stepped` is called
+  /// when all gradients of a backward are there.
+  void shadow(const Notice& notice, const std::function<void()>& stepped);
+
+ private:
+  struct Parameter : ReducedParameter {
+    std::shared_ptr<torch::autograd::Node> accumulator;
+    std::uintptr_t hook = 0;
+    int bucket = -1;     ///< -1: sparse
+    bool ready = false;  ///< its gradient is there, or none will come
+    bool used = false;   ///< a gradient came in this backward
+  };
+
+  struct Bucket {
+    std::vector<int> parameters;
+    int missing = 0;
+    Handle handle;
+    StepTimes::Clock::time_point filled;
+  };
+
+  void add_hook(int number);
+  void build(std::span<const int> order);
+  void came(int number);
+  void begin_backward();
+  void mark_ready(int number);
+  void launch_filled();
+  void launch(int bucket);
+  void end_backward();
+  void check_all_came();
+  void start_reduction(int bucket);
+  void finish_reductions();
+  void reduce_sparse(int number, at::Tensor own);
+  void find_used_anywhere();
+  void rebuild();
+  void take_order(int root);
+  void give_gradients();
+  void announce(Announced what, std::int64_t which = 0);
+  std::string names_of_missing() const;
+  [[noreturn]] void give_up(const std::string& why);
+
+  std::vector<Parameter> parameters_;
+  std::vector<at::Tensor> tensors_;  ///< of the parameters
+  Communicator ranks_;
+  DistributedDataParallelOptions options_;
+  std::unordered_map<const torch::autograd::Node*, int> number_of_;
+  std::shared_ptr<Notices> notices_;
+
+  BucketMemory memory_;
+  std::vector<Bucket> buckets_;
+  std::vector<GradientBucket> shown_;
+  std::size_t launched_ = 0;
+
+  bool sync_ = true;
+  bool in_backward_ = false;
+  bool rebuilt_ = false;
+  int forwards_ = 0;             ///< whose backward has not come
+  std::vector<int> arrivals_;    ///< parameters in the order of their gradients, in the first backward
+  std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
+  bool graph_known_ = false;
+  std::vector<bool> in_graph_;        ///< with a static graph: those that get gradients here
+  std::vector<bool> used_somewhere_;  ///< that got gradients on any rank
+
+  bool weighted_ = false;
+  double weight_ = 1;
+  double weights_ = 0;  ///< of all ranks
+  Handle weights_come_;
+
+  StepTimes times_;
+};
+
+}  // namespace trireme::detail
