@@ -40,49 +40,6 @@ struct Options {
   bool given(const std::string& option) const { return command->get_option(option)->count() > 0; }
 };
 
-std::vector<std::string> split(const std::string& list, const std::string& option) {
-  std::vector<std::string> words;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    std::string word = list.substr(begin, end - begin);
-    if (word.empty()) throw UsageError(fmt::format("{} '{}' has an empty place in it", option, list));
-    if (std::find(words.begin(), words.end(), word) != words.end()) {
-      throw UsageError(fmt::format("{} '{}' has {} twice", option, list, word));
-    }
-    words.push_back(std::move(word));
-    begin = end + 1;
-  }
-  return words;
-}
-
-std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t last) {
-  if (first < 1 || first > last) throw UsageError("--bytes A..B goes from 1 byte or more upward");
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t size = first; size<last; size = size> last / 4 ? last : size * 4) sizes.push_back(size);
-  sizes.push_back(last);
-  return sizes;
-}
-
-std::vector<std::uint64_t> parse_sizes(const std::string& text) {
-  std::vector<std::uint64_t> sizes;
-  for (const std::string& word : split(text, "--bytes")) {
-    const std::size_t dots = word.find("..");
-    if (dots == std::string::npos) {
-      sizes.push_back(parse_bytes(word));
-      continue;
-    }
-    for (const std::uint64_t size : range(parse_bytes(word.substr(0, dots)), parse_bytes(word.substr(dots + 2)))) {
-      sizes.push_back(size);
-    }
-  }
-  std::sort(sizes.begin(), sizes.end());
-  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-  for (const std::uint64_t size : sizes) {
-    if (size == 0 || size % sizeof(float) != 0) throw UsageError(fmt::format("{} bytes are not whole float32s", size));
-  }
-  return sizes;
-}
-
 void check_words(const std::vector<std::string>& words, const std::vector<std::string>& known,
                  const std::string& what) {
   for (const std::string& word : words) {
@@ -110,7 +67,7 @@ std::vector<std::string> parse_algorithms(const std::string& text, Collective co
   }
   std::vector<std::string> known;
   for (const Algorithm& algorithm : algorithms(collective)) known.emplace_back(algorithm.name);
-  for (const std::string& word : split(text, "--algorithm")) {
+  for (const std::string& word : split_list(text, "--algorithm")) {
     // Also as 'trireme algorithms' writes it: broadcast/tree.
     const std::string prefix = fmt::format("{}/", to_string(collective));
     const std::string name = word.starts_with(prefix) ? word.substr(prefix.size()) : word;
@@ -128,7 +85,7 @@ std::vector<std::string> parse_buffers(const Options& options, Collective collec
   // Between hosts nothing reads a window in place.
   if (options.buffers.empty() && options.transport == "tcp") return {"ordinary"};
   if (options.buffers.empty()) return {"window", "ordinary"};
-  std::vector<std::string> buffers = split(options.buffers, "--buffers");
+  std::vector<std::string> buffers = split_list(options.buffers, "--buffers");
   check_words(buffers, {"window", "ordinary"}, "kind of buffers");
   return buffers;
 }
@@ -149,7 +106,7 @@ Contest parse(const Options& options) {
   contest.transport = options.transport;
   contest.bytes = barrier ? std::vector<std::uint64_t>{0} : parse_sizes(options.bytes);
   contest.buffers = parse_buffers(options, contest.collective);
-  if (!options.against.empty()) contest.against = split(options.against, "--against");
+  if (!options.against.empty()) contest.against = split_list(options.against, "--against");
   check_words(contest.against, Peer::known(), "peer");
   if (!options.algorithm.empty()) {
     contest.algorithms = parse_algorithms(options.algorithm, contest.collective, options.ranks);

@@ -1,6 +1,7 @@
 #include "cli/bench_contest.h"
 
 #include "cli/bench_world.h"
+#include "cli/median.h"
 #include "cli/peers.h"
 
 #include <fmt/format.h>
@@ -23,12 +24,6 @@ struct Way {
   int repeats = 1;  ///< a round
   std::vector<double> medians{};
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 class Arena {
  public:

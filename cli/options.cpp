@@ -23,7 +23,51 @@ int parse_ranks(std::string_view text) {
   return ranks;
 }
 
+// By fours, and the last.
+std::vector<std::uint64_t> range(std::uint64_t first, std::uint64_t last) {
+  if (first < 1 || first > last) throw UsageError("--bytes A..B goes from 1 byte or more upward");
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = first; size<last; size = size> last / 4 ? last : size * 4) sizes.push_back(size);
+  sizes.push_back(last);
+  return sizes;
+}
+
 }  // namespace
+
+std::vector<std::string> split_list(const std::string& list, const std::string& option) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::string word = list.substr(begin, end - begin);
+    if (word.empty()) throw UsageError(fmt::format("{} '{}' has an empty place in it", option, list));
+    if (std::find(words.begin(), words.end(), word) != words.end()) {
+      throw UsageError(fmt::format("{} '{}' has {} twice", option, list, word));
+    }
+    words.push_back(std::move(word));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<std::uint64_t> parse_sizes(const std::string& text) {
+  std::vector<std::uint64_t> sizes;
+  for (const std::string& word : split_list(text, "--bytes")) {
+    const std::size_t dots = word.find("..");
+    if (dots == std::string::npos) {
+      sizes.push_back(parse_bytes(word));
+      continue;
+    }
+    for (const std::uint64_t size : range(parse_bytes(word.substr(0, dots)), parse_bytes(word.substr(dots + 2)))) {
+      sizes.push_back(size);
+    }
+  }
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  for (const std::uint64_t size : sizes) {
+    if (size == 0 || size % sizeof(float) != 0) throw UsageError(fmt::format("{} bytes are not whole float32s", size));
+  }
+  return sizes;
+}
 
 RankRange parse_rank_range(const std::string& text) {
   const std::size_t dots = text.find("..");

@@ -10,8 +10,16 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trireme::cli {
+
+/// The words between commas. Throws UsageError that names `option` if one is empty, or there twice.
+std::vector<std::string> split_list(const std::string& list, const std::string& option);
+
+/// What --bytes says of buffers of float32: sizes and ranges A..B, which go up by fours. In order, each once. Throws
+/// UsageError.
+std::vector<std::uint64_t> parse_sizes(const std::string& text);
 
 /// "8" or "1..64".
 struct RankRange {

@@ -2,6 +2,8 @@
 // how far the simulator is from the truth.
 #include "cli/commands.h"
 #include "cli/files.h"
+#include "cli/median.h"
+#include "cli/options.h"
 #include "communicator/operation.h"
 #include "communicator/selection.h"
 #include "communicator/tuning.h"
@@ -35,11 +37,6 @@ double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 /// The median over repeats of the slowest rank's time; the same on every rank.
@@ -240,16 +237,6 @@ void print_json(const Tuning& tuning, const std::vector<Comparison>& comparisons
   cli::print_json(json);
 }
 
-std::vector<std::uint64_t> parse_sizes(const std::string& text) {
-  std::vector<std::uint64_t> sizes;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    sizes.push_back(parse_bytes(text.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return sizes;
-}
-
 int tune(const Options& options) {
   const std::vector<std::uint64_t> sizes = parse_sizes(options.bytes);
   Communicator world = init();
@@ -280,7 +267,9 @@ void add_tune(CLI::App& app, Action& run) {
   CLI::App* command = app.add_subcommand("tune", "Measure the network between ranks, for choosing algorithms");
   command->add_option("--output,-o", options->output,
                       "File to write; default: TRIREME_TUNING, or trireme/tuning.json in the configuration folder");
-  command->add_option("--bytes", options->bytes, "Sizes at which predictions are compared with measurements")
+  command
+      ->add_option("--bytes", options->bytes,
+                   "Sizes at which predictions are compared with measurements: a list, or ranges A..B by fours")
       ->capture_default_str();
   command->add_flag("!--no-check", options->check, "Do not compare predictions with measurements");
   command->add_flag("--json", options->json, "Print JSON");
