@@ -124,17 +124,19 @@ int run_bench(const Options& options) {
   const Machine machine = Machine::here();
   std::optional<BenchTable> table;
   std::vector<Result> results;
+  std::vector<LeftOut> missing;
   Progress progress("measuring");
   const auto on_size = [&](const std::vector<Result>& more) {
     results.insert(results.end(), more.begin(), more.end());
     progress.clear();
     if (options.json) return;
-    if (!table) table.emplace(contest, machine);
+    if (!table) table.emplace(contest, machine, more);
     table->print(more);
   };
-  const auto left_out = [&](const std::string& why) {
+  const auto left_out = [&](const LeftOut& one) {
     progress.clear();
-    fmt::print(stderr, "left out: {}\n", why);
+    fmt::print(stderr, "left out: {}\n", one.why);
+    missing.push_back(one);
   };
   try {
     hold(contest, interrupts, on_size, progress.reporter(), left_out);
@@ -144,7 +146,7 @@ int run_bench(const Options& options) {
     return interrupted.exit_status();
   }
   if (table) table->finish(results);
-  if (options.json) print_json(bench_json(contest, machine, results));
+  if (options.json) print_json(bench_json(contest, machine, results, missing));
   if (file) file->save(draw_race(bench_race(contest, results), bench_caption(contest, machine)));
   return 0;
 }
@@ -160,6 +162,7 @@ void add_bench(CLI::App& app, Action& run) {
       "round. A figure is the median over rounds of a round's median, on the slowest rank. Results are checked first.\n"
       "Buses' bandwidth counts as nccl-tests do: algorithm bandwidth times 2(P-1)/P for allreduce, (P-1)/P for\n"
       "reduce_scatter, allgather and all_to_all, 1 for the others. 'vs' a peer: above 1, Trireme is faster.\n"
+      "Of several peers, those that are not there or can't do it are left out, and named on stderr.\n"
       "\n"
       "Examples:\n"
       "  trireme bench allreduce -n 2 --transport shm --against openmpi,probe\n"

@@ -27,23 +27,22 @@ struct Way {
 
 class Arena {
  public:
-  Arena(const Contest& contest, const Interrupts& interrupts)
-      : contest_(contest), name_(to_string(contest.collective)), world_(contest.ranks, contest.transport, &interrupts) {
-    const std::string transport = contest.transport == "tcp" ? "tcp" : "shm";
-    for (const std::string& peer : contest.against) {
-      peers_.push_back(std::make_unique<Peer>(peer, contest.ranks, transport, Peer::workers(), &interrupts));
-    }
+  Arena(const Contest& contest, const Interrupts& interrupts, const OnLeftOut& left_out)
+      : contest_(contest),
+        left_out_(left_out),
+        name_(to_string(contest.collective)),
+        world_(contest.ranks, contest.transport, &interrupts) {
+    for (const std::string& peer : contest.against) start_peer(peer, interrupts);
   }
 
-  std::vector<Result> measure(std::uint64_t bytes, const std::function<void(double)>& progress,
-                              const std::function<void(const std::string&)>& left_out) {
+  std::vector<Result> measure(std::uint64_t bytes, const std::function<void(double)>& progress) {
     std::vector<Way> ways = ways_at(bytes);
     const std::size_t turns = ways.size() * static_cast<std::size_t>(contest_.rounds + 1);
     std::size_t turn = 0;
     const auto step = [&] { progress(static_cast<double>(++turn) / static_cast<double>(turns)); };
     std::erase_if(ways, [&](Way& way) {
       step();
-      return !try_out(way, left_out);
+      return !try_out(way);
     });
     for (int round = 0; round < contest_.rounds; ++round) {
       for (Way& way : ways) {
@@ -62,6 +61,19 @@ class Arena {
   }
 
  private:
+  // Whatever keeps one of several peers from starting is no reason not to measure the others.
+  void start_peer(const std::string& name, const Interrupts& interrupts) {
+    const std::string transport = contest_.transport == "tcp" ? "tcp" : "shm";
+    try {
+      peers_.push_back(std::make_unique<Peer>(name, contest_.ranks, transport, Peer::workers(), &interrupts));
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const Error& error) {
+      if (contest_.against.size() < 2) throw;
+      left_out_({.peer = name, .why = error.what()});
+    }
+  }
+
   std::vector<Way> ways_at(std::uint64_t bytes) {
     std::vector<Way> ways;
     for (const std::string& buffers : contest_.buffers) {
@@ -78,20 +90,23 @@ class Arena {
     }
     for (const auto& peer : peers_) {
       ways.push_back({.result = {.bytes = bytes, .peer = peer->name()},
-                      .run = [=, this, &peer](int repeats) { return peer->run(name_, bytes, repeats); }});
+                      .run = [=, this, &peer = *peer](int repeats) { return peer.run(name_, bytes, repeats); }});
     }
     return ways;
   }
 
   // A first run, which counts for nothing but the number of repeats. Whether the way can be gone at all: of many
-  // algorithms one may turn out not to; what was asked for by name has to.
-  bool try_out(Way& way, const std::function<void(const std::string&)>& left_out) const {
+  // algorithms or peers one may turn out not to; an only one has to.
+  bool try_out(Way& way) {
     std::optional<Timing> timing;
     try {
       timing = way.run(kTrialRepeats);
     } catch (const UsageError& error) {
-      if (!way.result.peer.empty() || contest_.algorithms.size() < 2) throw;
-      left_out(error.what());
+      const std::string& peer = way.result.peer;
+      if ((peer.empty() ? contest_.algorithms : contest_.against).size() < 2) throw;
+      left_out_({.peer = peer, .why = error.what()});
+      // It would say the same at the next size.
+      std::erase_if(peers_, [&](const auto& one) { return one->name() == peer; });
       return false;
     }
     const double fitting = kRoundMicroseconds / std::max(timing->median_us, 0.1);
@@ -101,6 +116,7 @@ class Arena {
   }
 
   const Contest& contest_;
+  const OnLeftOut& left_out_;
   std::string name_;
   BenchWorld world_;
   std::vector<std::unique_ptr<Peer>> peers_;
@@ -109,13 +125,13 @@ class Arena {
 }  // namespace
 
 void hold(const Contest& contest, const Interrupts& interrupts, const OnSize& on_size,
-          const std::function<void(double)>& progress, const std::function<void(const std::string&)>& left_out) {
-  Arena arena(contest, interrupts);
+          const std::function<void(double)>& progress, const OnLeftOut& left_out) {
+  Arena arena(contest, interrupts, left_out);
   for (std::size_t i = 0; i < contest.bytes.size(); ++i) {
     const auto part = [&](double done) {
       progress((static_cast<double>(i) + done) / static_cast<double>(contest.bytes.size()));
     };
-    on_size(arena.measure(contest.bytes[i], part, left_out));
+    on_size(arena.measure(contest.bytes[i], part));
   }
 }
 

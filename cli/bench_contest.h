@@ -37,13 +37,20 @@ struct Result {
   double min_us = 0;
 };
 
+/// What turned out not to run here, and why.
+struct LeftOut {
+  std::string peer{};  ///< empty: an algorithm, which `why` names
+  std::string why{};
+};
+
 /// Called with each size's results, Trireme's first, as soon as they are there.
 using OnSize = std::function<void(const std::vector<Result>&)>;
+using OnLeftOut = std::function<void(const LeftOut&)>;
 
-/// Throws UsageError for a peer that is not there or can't do it, Interrupted, and Error with what went wrong if a rank
-/// dies or has a wrong result; nothing that was started is left then. `progress` is told the part that is done;
-/// `left_out` of algorithms that turn out not to run here, and why.
+/// Throws Error with what went wrong if a rank dies or has a wrong result, UsageError for an only peer or algorithm that is
+/// not there or can't do it, and Interrupted; nothing that was started is left then. `progress` is told the part that is
+/// done; `left_out` of each of several peers or algorithms that can't do it: the others go on without.
 void hold(const Contest& contest, const Interrupts& interrupts, const OnSize& on_size,
-          const std::function<void(double)>& progress, const std::function<void(const std::string&)>& left_out);
+          const std::function<void(double)>& progress, const OnLeftOut& left_out);
 
 }  // namespace trireme::cli

@@ -62,12 +62,16 @@ double ratio(const Result& trireme, const Result& peer) {
   return trireme.median_us > 0 ? peer.median_us / trireme.median_us : 0;
 }
 
-BenchTable::BenchTable(const Contest& contest, const Machine& machine) : contest_(contest) {
+BenchTable::BenchTable(const Contest& contest, const Machine& machine, const std::vector<Result>& first)
+    : contest_(contest) {
+  for (const Result& result : first) {
+    if (is_peer(result)) peers_.push_back(result.peer);
+  }
   fmt::print("{} on {} {}, {}\n", to_string(contest.collective), contest.ranks, contest.ranks == 1 ? "rank" : "ranks",
              describe(contest, machine));
   fmt::print("{:>10}  {:26} {:9} {:>11} {:>11} {:>9} {:>9}", "bytes", "algorithm", "buffers", "median us", "min us",
              "alg GB/s", "bus GB/s");
-  for (const std::string& peer : contest.against) fmt::print(" {:>12}", "vs " + peer);
+  for (const std::string& peer : peers_) fmt::print(" {:>12}", "vs " + peer);
   fmt::print("\n");
 }
 
@@ -78,16 +82,21 @@ void BenchTable::print(const std::vector<Result>& results) const {
                is_peer(result) ? fmt::format("({})", result.peer) : result.algorithm + mark, result.buffers,
                result.median_us, result.min_us, format_rate(algorithm_bandwidth(result)),
                format_rate(bus_bandwidth(result, contest_.collective, contest_.ranks)));
-    for (const Result& peer : results) {
-      if (is_peer(peer) && !is_peer(result)) fmt::print(" {:>12}", fmt::format("{:.2f}x", ratio(result, peer)));
-    }
+    if (!is_peer(result)) print_ratios(result, results);
     fmt::print("\n");
   }
   std::fflush(stdout);  // The next size may take a while.
 }
 
+void BenchTable::print_ratios(const Result& result, const std::vector<Result>& results) const {
+  for (const std::string& name : peers_) {
+    const auto peer = std::find_if(results.begin(), results.end(), [&](const Result& one) { return one.peer == name; });
+    fmt::print(" {:>12}", peer == results.end() ? "-" : fmt::format("{:.2f}x", ratio(result, *peer)));
+  }
+}
+
 void BenchTable::finish(const std::vector<Result>& results) const {
-  if (!contest_.against.empty()) fmt::print("vs: the peer's time over Trireme's; above 1, Trireme is faster\n");
+  if (!peers_.empty()) fmt::print("vs: the peer's time over Trireme's; above 1, Trireme is faster\n");
   if (contest_.algorithms.size() < 2) return;
   fmt::print("*: what selection takes\n\nfastest\n");
   for (const std::uint64_t bytes : contest_.bytes) {
@@ -112,13 +121,18 @@ void BenchTable::print_fastest(const std::vector<Result>& results, std::uint64_t
              fastest->algorithm + (chosen == fastest ? " *" : ""), buffers, fastest->median_us, selection);
 }
 
-Json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results) {
+Json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results,
+                const std::vector<LeftOut>& left_out) {
   Json report{{"collective", to_string(contest.collective)},
               {"ranks", contest.ranks},
               {"transport", contest.transport},
               {"machine", {{"cores", machine.cores}, {"model", machine.model}}},
               {"results", Json::array()},
-              {"peers", Json::array()}};
+              {"peers", Json::array()},
+              {"peers_left_out", Json::array()}};
+  for (const LeftOut& one : left_out) {
+    if (!one.peer.empty()) report["peers_left_out"].push_back({{"name", one.peer}, {"why", one.why}});
+  }
   for (const Result& result : results) {
     if (is_peer(result)) {
       report["peers"].push_back(

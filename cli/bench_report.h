@@ -33,7 +33,8 @@ double ratio(const Result& trireme, const Result& peer);
 /// Prints the table size by size, as results come.
 class BenchTable {
  public:
-  BenchTable(const Contest& contest, const Machine& machine);
+  /// `first`: the first size's results, which tell the peers that take part.
+  BenchTable(const Contest& contest, const Machine& machine, const std::vector<Result>& first);
 
   void print(const std::vector<Result>& results) const;
 
@@ -41,12 +42,15 @@ class BenchTable {
   void finish(const std::vector<Result>& results) const;
 
  private:
+  void print_ratios(const Result& result, const std::vector<Result>& results) const;
   static void print_fastest(const std::vector<Result>& results, std::uint64_t bytes, const std::string& buffers);
 
   const Contest& contest_;
+  std::vector<std::string> peers_;
 };
 
-nlohmann::ordered_json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results);
+nlohmann::ordered_json bench_json(const Contest& contest, const Machine& machine, const std::vector<Result>& results,
+                                  const std::vector<LeftOut>& left_out);
 
 /// All ways that were timed at every size.
 Race bench_race(const Contest& contest, const std::vector<Result>& results);

@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -65,6 +67,7 @@ TEST(Bench, SaysWhatItHasMeasuredAndWhere) {
   EXPECT_GE(report["machine"]["cores"], 1);
   EXPECT_TRUE(report["machine"]["model"].is_string());
   EXPECT_EQ(report["peers"], Json::array());
+  EXPECT_EQ(report["peers_left_out"], Json::array());
   std::vector<std::pair<int, std::string>> rows;
   const std::set<std::string> names = names_of("allreduce");
   for (const Json& result : report["results"]) {
@@ -154,6 +157,49 @@ TEST(Bench, StandsBesidePeersThatAreBuilt) {
       EXPECT_NEAR(result["ratio"][peer], ratio, ratio * 1e-6);
     }
   }
+}
+
+// What the report says of peers that did not take part.
+std::map<std::string, std::string> left_out_of(const Json& report) {
+  std::map<std::string, std::string> reasons;
+  for (const Json& one : report["peers_left_out"]) reasons[one["name"]] = one["why"];
+  return reasons;
+}
+
+TEST(Bench, GoesOnWithoutPeersThatCantTakePart) {
+  // Whatever is built: gloo has no shared memory, and the probe nothing else.
+  const std::vector<std::string> arguments{"allreduce", "-n", "2", "--bytes", "4KiB,8KiB", "--against", "gloo,probe"};
+  for (const auto& [transport, peer, why] : std::vector<std::array<std::string, 3>>{
+           {"shm", "gloo", "gloo has no shared memory"}, {"tcp", "probe", "probe has nothing but shared memory"}}) {
+    std::vector<std::string> all = arguments;
+    all.insert(all.end(), {"--transport", transport, "--repeats", "4", "--rounds", "2"});
+    const Ran table = bench(all);
+    EXPECT_EQ(table.status, 0) << table.err;
+    EXPECT_NE(table.err.find("left out: " + why), std::string::npos) << table.err;
+    EXPECT_EQ(table.out.find("vs " + peer), std::string::npos) << table.out;
+
+    all.emplace_back("--json");
+    const Ran ran = bench(all);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    const Json report = Json::parse(ran.out, nullptr, false);
+    const auto reasons = left_out_of(report);
+    ASSERT_TRUE(reasons.contains(peer)) << report;
+    EXPECT_NE(reasons.at(peer).find(why), std::string::npos) << report;
+    EXPECT_FALSE(report["results"].empty());
+    // The other one is measured at both sizes, or not built.
+    const std::string other = peer == "gloo" ? "probe" : "gloo";
+    EXPECT_EQ(report["peers"].size(), reasons.contains(other) ? 0U : 2U) << report;
+    for (const Json& one : report["peers"]) EXPECT_EQ(one["name"], other);
+  }
+}
+
+TEST(Bench, GoesOnWithoutPeersThatRefuse) {
+  // gloo starts, but has no reduce_scatter; where it is not built, it does not start.
+  const Json report =
+      json_of({"reduce_scatter", "-n", "2", "--transport", "tcp", "--bytes", "4KiB,8KiB", "--against", "gloo,openmpi"});
+  EXPECT_TRUE(left_out_of(report).contains("gloo")) << report;
+  EXPECT_EQ(report["results"].size(), 2U) << report;
+  EXPECT_EQ(report["peers"].size(), left_out_of(report).contains("openmpi") ? 0U : 2U) << report;
 }
 
 TEST(Bench, RefusesWhatMakesNoSense) {
