@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <system_error>
 #include <vector>
 
 namespace trireme::cli {
@@ -162,16 +163,17 @@ struct Comparison {
   std::uint64_t bytes;
   double measured;
   double predicted;
+  bool chosen;  ///< selection takes it
   double error() const { return predicted / measured - 1; }
 };
 
-std::vector<Comparison> compare(Communicator& world, const Selector& selector,
-                                const std::vector<std::uint64_t>& sizes) {
+std::vector<Comparison> compare(Communicator& world, Selector& selector, const std::vector<std::uint64_t>& sizes) {
   std::vector<Comparison> comparisons;
   const Topology topology = selector.topology();
   const auto network = make_network(topology, world.ranks());
   for (const std::uint64_t bytes : sizes) {
     std::vector<float> data(bytes / sizeof(float));
+    const Algorithm& chosen = *selector.pick(Collective::allreduce, bytes, "").algorithm;
     for (const Algorithm& algorithm : algorithms(Collective::allreduce)) {
       if (algorithm.served || !algorithm.accepts(world.ranks())) continue;
       const double measured = measure(world, 5, [&] { world.allreduce(data, Op::max, {.algorithm = algorithm.name}); });
@@ -179,7 +181,11 @@ std::vector<Comparison> compare(Communicator& world, const Selector& selector,
       const Simulated predicted =
           simulate(algorithm, setting, *network,
                    {.bytes = bytes, .reduce_rate = selector.tuning().reduce_rate, .segment_bytes = kSegmentBytes});
-      comparisons.push_back({&algorithm, bytes, measured, selector.expected({&algorithm, setting, predicted}).count()});
+      comparisons.push_back({.algorithm = &algorithm,
+                             .bytes = bytes,
+                             .measured = measured,
+                             .predicted = selector.expected({&algorithm, setting, predicted}).count(),
+                             .chosen = algorithm.name == chosen.name});
     }
   }
   return comparisons;
@@ -205,7 +211,7 @@ void print(const Tuning& tuning, const std::vector<Comparison>& comparisons) {
   }
 }
 
-/// For each size: what selection would take, what was the fastest, and how much slower the former is.
+/// For each size: what selection takes by these figures, what was the fastest, and how much slower the former is.
 void print_winners(const std::vector<Comparison>& comparisons) {
   for (std::size_t begin = 0; begin < comparisons.size();) {
     std::size_t end = begin;
@@ -214,11 +220,10 @@ void print_winners(const std::vector<Comparison>& comparisons) {
     const auto last = comparisons.begin() + static_cast<std::ptrdiff_t>(end);
     const auto fastest =
         std::min_element(first, last, [](const auto& a, const auto& b) { return a.measured < b.measured; });
-    const auto predicted =
-        std::min_element(first, last, [](const auto& a, const auto& b) { return a.predicted < b.predicted; });
-    fmt::print("{}{}: predicted winner {}, {:.1f} % slower than the fastest, {}\n", begin == 0 ? "\n" : "",
-               format_bytes(static_cast<double>(first->bytes)), predicted->algorithm->name,
-               100 * (predicted->measured / fastest->measured - 1), fastest->algorithm->name);
+    const auto chosen = std::find_if(first, last, [](const auto& one) { return one.chosen; });
+    fmt::print("{}{}: selection takes {}, {:.1f} % slower than the fastest, {}\n", begin == 0 ? "\n" : "",
+               format_bytes(static_cast<double>(first->bytes)), chosen->algorithm->name,
+               100 * (chosen->measured / fastest->measured - 1), fastest->algorithm->name);
     begin = end;
   }
 }
@@ -230,11 +235,22 @@ void print_json(const Tuning& tuning, const std::vector<Comparison>& comparisons
                     {"bytes", one.bytes},
                     {"measured_us", one.measured * 1e6},
                     {"predicted_us", one.predicted * 1e6},
+                    {"chosen", one.chosen},
                     {"error", one.error()}});
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::parse(tuning.to_json());
   json["allreduce"] = rows;
   cli::print_json(json);
+}
+
+/// Whether selection looks at the file: it reads no other than Tuning::file(), and for ranks that share a host none.
+std::string explain_use(const std::filesystem::path& path, const std::vector<int>& hosts) {
+  std::error_code ignored;
+  const std::string when = std::filesystem::equivalent(path, Tuning::file(), ignored)
+                               ? "From now on selection uses it"
+                               : "Selection uses it where TRIREME_TUNING names it";
+  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; });
+  return one_host ? when + " between hosts; for ranks that share one, as these do, it has fixed rules." : when + ".";
 }
 
 int tune(const Options& options) {
@@ -243,7 +259,7 @@ int tune(const Options& options) {
   if (world.ranks() < 2) throw UsageError("tune: one rank has no network; start two or more");
   const std::vector<int> hosts = hosts_of(world);
   const Tuning tuning = measure_tuning(world, hosts);
-  const Selector selector(hosts, tuning, "");
+  Selector selector(hosts, tuning, "");
   const std::vector<Comparison> comparisons =
       options.check ? compare(world, selector, sizes) : std::vector<Comparison>();
   if (world.rank() != 0) return 0;
@@ -256,7 +272,7 @@ int tune(const Options& options) {
   }
   print(tuning, comparisons);
   print_winners(comparisons);
-  fmt::print("\nWritten to {}; from now on selection uses it.\n", path.string());
+  fmt::print("\nWritten to {}. {}\n", path.string(), explain_use(path, hosts));
   return 0;
 }
 

@@ -5,10 +5,27 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
+#include <map>
+
 namespace trireme {
 namespace {
 
 using Json = nlohmann::json;
+
+// A variable that is set until this goes.
+class Environment {
+ public:
+  Environment(std::string name, const std::string& value) : name_(std::move(name)) {
+    ::setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~Environment() { ::unsetenv(name_.c_str()); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::string name_;
+};
 
 // On two ranks of this machine, with a file of its own for what it finds.
 class Tune : public testing::Test {
@@ -40,6 +57,43 @@ TEST_F(Tune, TakesSizesAsBenchDoes) {
   for (const std::string wrong : {"6", "0", "4,,8", "4KiB..1KiB"}) {
     EXPECT_EQ(run({TRIREME_PROGRAM, "tune", "--bytes", wrong}).status, 2) << wrong;
   }
+}
+
+// What selection takes by size, as a report of bench or tune has it.
+std::map<std::uint64_t, std::string> chosen_in(const Json& rows) {
+  std::map<std::uint64_t, std::string> chosen;
+  for (const Json& row : rows) {
+    if (row["chosen"] == true) chosen[row["bytes"]] = row["algorithm"];
+  }
+  return chosen;
+}
+
+TEST_F(Tune, OnOneHostNamesWhatItsRulesTake) {
+  const Ran ran = tune({"--bytes", "4KiB,64KiB"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const std::string words : {"4 KiB: selection takes fully_connected,", "64 KiB: selection takes butterfly,",
+                                  "between hosts; for ranks that share one, as these do, it has fixed rules"}) {
+    EXPECT_NE(ran.out.find(words), std::string::npos) << words << " is not in " << ran.out;
+  }
+}
+
+TEST_F(Tune, BetweenHostsNamesWhatSelectionThenTakes) {
+  const Environment tcp("TRIREME_TRANSPORT", "tcp");
+  const Ran elsewhere = tune({"--no-check"});
+  EXPECT_NE(elsewhere.out.find("tuning.json. Selection uses it where TRIREME_TUNING names it.\n"), std::string::npos)
+      << elsewhere.out;
+  const Environment file("TRIREME_TUNING", folder_ / "tuning.json");
+  EXPECT_NE(tune({"--no-check"}).out.find("tuning.json. From now on selection uses it.\n"), std::string::npos);
+
+  const std::string sizes = "256..4MiB";
+  const Ran tuned = tune({"--bytes", sizes, "--json"});
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  const auto said = chosen_in(Json::parse(tuned.out)["allreduce"]);
+  const Ran bench = run({TRIREME_PROGRAM, "bench", "allreduce", "-n", "2", "--transport", "tcp", "--bytes", sizes,
+                         "--repeats", "1", "--rounds", "1", "--json"});
+  ASSERT_EQ(bench.status, 0) << bench.err;
+  EXPECT_EQ(said, chosen_in(Json::parse(bench.out)["results"]));
+  EXPECT_EQ(said.size(), 8U);
 }
 
 }  // namespace
