@@ -1,5 +1,6 @@
 // Allreduce between real ranks beside other libraries, as `trireme bench` measures it: the peer's time over Trireme's, so
 // that above 1 Trireme is faster. The probe is the least that shared memory can cost: there 1 is as good as it gets.
+#include "command.h"
 #include "figures.h"
 #include "trireme/error.h"
 #include "trireme/units.h"
@@ -8,8 +9,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -28,17 +27,6 @@ struct Run {
   std::vector<std::string> buffers;
   std::vector<std::string> peers;
 };
-
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (!pipe) throw SystemError(fmt::format("can't run '{}'", command));
-  std::string output;
-  std::array<char, 4096> bytes{};
-  for (std::size_t count = 0; (count = std::fread(bytes.data(), 1, bytes.size(), pipe.get())) > 0;) {
-    output.append(bytes.data(), count);
-  }
-  return output;
-}
 
 /// What the run has measured; it happens when first asked for.
 class Report {

@@ -15,5 +15,6 @@ struct Figure {
 
 std::vector<Figure> kernel_figures();
 std::vector<Figure> collective_figures();
+std::vector<Figure> training_figures();  ///< where LibTorch is built with
 
 }  // namespace trireme

@@ -222,6 +222,9 @@ void Engine::drive_on(const Operation* until) {
       if (idle_since != Clock::time_point{}) patience_ = std::min(most_patience_, patience_ + patience_ / 4);
       idle_steps = 0;
       idle_since = {};
+    } else if (until == nullptr) {
+      // Nobody waits for this thread, but the program may well have work for its core.
+      sleep();
     } else if (++idle_steps % steps_per_look == 0) {
       if (idle_since == Clock::time_point{}) idle_since = Clock::now();
       idle(idle_since);

@@ -105,7 +105,14 @@ void Reducer::before_forward() {
 
 void Reducer::after_forward(const std::vector<at::Tensor>& results, bool all_known) {
   times_.forward.end = Clock::now();
-  if (!sync_ || !at::GradMode::is_enabled()) return;
+  if (!at::GradMode::is_enabled()) return;
+  if (weighted_ && !all_known) {
+    throw UsageError(
+        "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
+        "optionals of them");
+  }
+  if (weighted_ || notices_) exchange_weights(results);
+  if (!sync_) return;
   ++forwards_;
   if (!options_.find_unused_parameters || options_.static_graph) return;
   if (!all_known) {
@@ -121,6 +128,25 @@ void Reducer::weigh(double samples) {
   if (!(samples >= 0)) throw UsageError(fmt::format("a rank can't have {} samples", samples));
   weighted_ = true;
   weight_ = samples;
+}
+
+// The loss of a rank counts by its part of all samples, so what comes back from it is scaled where it enters the model:
+// later it would be too late for batch norm, which mixes the gradients of all ranks on the way.
+void Reducer::exchange_weights(const std::vector<at::Tensor>& results) {
+  announce(Announced::weights);
+  const auto weights = std::make_shared<Weights>();
+  weights->sums = {weight_, 1};
+  weights->handle = ranks_.allreduce_async(weights->sums);
+  weights_ = weights;
+  if (!weighted_) return;
+  for (const at::Tensor& result : results) {
+    if (!result.defined() || !result.requires_grad()) continue;
+    result.register_hook([this, weights, own = weight_](const at::Tensor& gradient) {
+      const double ranks = weights->ranks();
+      if (!(weights->sums[0] > 0)) give_up("no rank has any samples in this step: all weights are 0");
+      return gradient * (own * ranks / weights->sums[0]);
+    });
+  }
 }
 
 void Reducer::announce(Announced what, std::int64_t which) {
@@ -163,11 +189,6 @@ void Reducer::begin_backward() {
   for (Parameter& parameter : parameters_) parameter.ready = parameter.used = false;
   for (Bucket& bucket : buckets_) bucket.missing = static_cast<int>(bucket.parameters.size());
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-  if (weighted_ || notices_) {
-    announce(Announced::weights);
-    weights_ = weight_;
-    weights_come_ = ranks_.allreduce_async(std::span(&weights_, 1));
-  }
   const std::vector<bool>* expected = nullptr;
   if (options_.static_graph) {
     if (graph_known_) expected = &in_graph_;
@@ -202,27 +223,21 @@ void Reducer::launch_filled() {
 }
 
 void Reducer::launch(int index) {
-  Bucket& bucket = buckets_[index];
-  bucket.filled = Clock::now();
-  const bool weighs = weighted_ || notices_;
-  if (weighs) {
-    weights_come_.wait();
-    if (!(weights_ > 0)) give_up("no rank has any samples in this backward: all weights are 0");
-    shown_[index].gradients.mul_(weight_ / weights_);
-  }
+  buckets_[index].filled = Clock::now();
+  // Ranks that have run out of batches do not count.
+  if (notices_) shown_[index].gradients.div_(weights_->ranks());
   announce(Announced::bucket, index);
   start_reduction(index);
 }
 
 void Reducer::start_reduction(int index) {
-  const bool weighs = weighted_ || notices_;
   const at::Tensor& gradients = shown_[index].gradients;
   if (options_.hook) {
-    // A hook gives the mean, and weighted gradients are parts of a sum.
-    if (weighs) gradients.mul_(ranks_.ranks());
+    // A hook gives the mean of all, and these are parts of a sum.
+    if (notices_) gradients.mul_(ranks_.ranks());
     options_.hook->start(shown_[index], ranks_);
   } else {
-    buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), weighs ? Op::sum : Op::average);
+    buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), notices_ ? Op::sum : Op::average);
   }
 }
 
@@ -311,13 +326,8 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
   const at::Tensor& like = tensors_[number];
   if (!own.defined()) own = at::sparse_coo_tensor(like.sizes(), like.options().layout(at::kSparse));
   own = own.coalesce();
-  const bool weighs = weighted_ || notices_;
   const at::Tensor indices = own.indices().contiguous();
-  at::Tensor values = own.values().contiguous();
-  if (weighs) {
-    weights_come_.wait();
-    values = values * (weight_ / weights_);
-  }
+  const at::Tensor values = own.values().contiguous();
   const std::int64_t mine = indices.size(1);
   std::vector<std::int64_t> counts(ranks_.ranks());
   ranks_.allgather(std::span(&mine, 1), counts);
@@ -337,7 +347,7 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
   const at::Tensor all_indices = gather(indices.t().contiguous(), {0, indices.size(0)}).t();
   const at::Tensor all_values = gather(values, values.sizes().vec());
   at::Tensor sum = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
-  if (!weighs) sum = sum / ranks_.ranks();
+  sum = sum / (notices_ ? weights_->ranks() : ranks_.ranks());
   parameters_[number].tensor.mutable_grad() = sum;
 }
 
@@ -379,8 +389,8 @@ void Reducer::take_order(int root) {
 void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped) {
   switch (notice.what) {
     case Announced::weights:
-      weights_ = 0;
-      ranks_.allreduce(std::span(&weights_, 1));
+      weights_ = std::make_shared<Weights>();
+      weights_->handle = ranks_.allreduce_async(weights_->sums);
       break;
     case Announced::bucket:
       shown_[notice.which].gradients.zero_();
@@ -393,7 +403,10 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       for (Parameter& parameter : parameters_) parameter.used = false;
       find_used_anywhere();
       break;
-    case Announced::order: take_order(notice.last_at_work); break;
+    case Announced::order:
+      give_gradients();
+      take_order(notice.last_at_work);
+      break;
     case Announced::step:
       give_gradients();
       stepped();

@@ -13,6 +13,7 @@
 #include "torch/notices.h"
 #include "trireme/torch/data_parallel.h"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,6 +69,17 @@ class Reducer {
     StepTimes::Clock::time_point filled;
   };
 
+  /// What all ranks that have a batch say of it.
+  struct Weights {
+    std::array<double, 2> sums{};  ///< of the weights, and of the ranks
+    Handle handle;
+    double ranks() {
+      handle.wait();
+      return sums[1];
+    }
+  };
+
+  void exchange_weights(const std::vector<at::Tensor>& results);
   void add_hook(int number);
   void build(std::span<const int> order);
   void came(int number);
@@ -112,8 +124,7 @@ class Reducer {
 
   bool weighted_ = false;
   double weight_ = 1;
-  double weights_ = 0;  ///< of all ranks
-  Handle weights_come_;
+  std::shared_ptr<Weights> weights_;  ///< of the last forward
 
   StepTimes times_;
 };

@@ -1,5 +1,5 @@
 // How children are started: what they have for input and output, what they are told, and why they are not.
-#include "cli/process.cpp"  // NOLINT(bugprone-suspicious-include): not a source of this test's target
+#include "cli/process.h"
 
 #include <gtest/gtest.h>
 

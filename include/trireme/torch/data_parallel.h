@@ -198,8 +198,8 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(*core_); }
 
-  /// This rank's loss is the mean over so many samples: from now on gradients are weighted by them, so that they are those
-  /// of the joined batch even if ranks have different shares of it. All ranks call it before each backward, or none does.
+  /// This rank's loss is the mean over so many samples: from the next forward on its gradients are weighted by them, so
+  /// that they are those of the joined batch even if ranks have different shares of it. All ranks call it, or none does.
   void weigh(double samples) { core_->weigh(samples); }
 
   /// What the last step spent its time on.

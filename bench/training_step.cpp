@@ -1,0 +1,113 @@
+// Times training steps of a stack of square linear layers. Run by `trireme run`, or alone:
+//   training_step ddp|alone WIDTH DEPTH BATCH STEPS
+// ddp averages gradients over the ranks; alone only trains, so that several of them are as many independent processes.
+// Rank 0 prints one line of JSON: median and least milliseconds a step, and what of it was spent in waiting for others.
+#include "trireme/torch/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <sys/resource.h>
+#include <torch/torch.h>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+torch::nn::Sequential make_net(int width, int depth) {
+  torch::nn::Sequential net;
+  for (int i = 0; i < depth; ++i) {
+    net->push_back(torch::nn::Linear(width, width));
+    net->push_back(torch::nn::ReLU());
+  }
+  return net;
+}
+
+struct Times {
+  std::vector<double> step, waiting, forward, optimizer;
+};
+
+template <typename Model>
+Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int steps,
+            const std::function<double()>& waited) {
+  torch::optim::SGD optimizer(net->parameters(), 1e-3);
+  const torch::Tensor x = torch::randn({batch, width});
+  const torch::Tensor y = torch::randn({batch, width});
+  constexpr int kWarmUp = 3;
+  Times times;
+  for (int i = 0; i < steps + kWarmUp; ++i) {
+    const auto begin = Clock::now();
+    optimizer.zero_grad();
+    const torch::Tensor loss = torch::mse_loss(model->forward(x), y);
+    const auto computed = Clock::now();
+    loss.backward();
+    const auto averaged = Clock::now();
+    optimizer.step();
+    const auto end = Clock::now();
+    if (i < kWarmUp) continue;
+    times.step.push_back(milliseconds(end - begin));
+    times.forward.push_back(milliseconds(computed - begin));
+    times.optimizer.push_back(milliseconds(end - averaged));
+    times.waiting.push_back(waited());
+  }
+  return times;
+}
+
+void report(const Times& times, torch::nn::Module& net) {
+  std::int64_t parameters = 0;
+  for (const torch::Tensor& each : net.parameters()) parameters += each.numel();
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  fmt::print(
+      "{{\"median_ms\": {:.3f}, \"least_ms\": {:.3f}, \"waiting_ms\": {:.3f}, \"forward_ms\": {:.3f}, "
+      "\"optimizer_ms\": {:.3f}, \"parameters\": {}, \"peak_mebibytes\": {:.1f}}}\n",
+      median(times.step), *std::min_element(times.step.begin(), times.step.end()), median(times.waiting),
+      median(times.forward), median(times.optimizer), parameters, static_cast<double>(usage.ru_maxrss) / 1024);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::string kind = argc == 6 ? argv[1] : "";
+  if (kind != "ddp" && kind != "alone") {
+    fmt::print(stderr, "usage: training_step ddp|alone WIDTH DEPTH BATCH STEPS\n");
+    return 2;
+  }
+  const int width = std::stoi(argv[2]);
+  const int depth = std::stoi(argv[3]);
+  const int batch = std::stoi(argv[4]);
+  const int steps = std::stoi(argv[5]);
+  torch::set_num_threads(1);
+  torch::manual_seed(0);
+  auto world = trireme::init({.alone = true});
+  torch::nn::Sequential net = make_net(width, depth);
+  Times times;
+  if (kind == "ddp") {
+    trireme::DistributedDataParallel model(net, world);
+    auto* shared = &model;
+    times = train(shared, net, width, batch, steps, [&] {
+      const auto& waiting = model.times().waiting;
+      return milliseconds(waiting.end - waiting.begin);
+    });
+  } else {
+    world.barrier();  // all at once
+    times = train(net, net, width, batch, steps, [] { return 0.0; });
+  }
+  if (world.rank() == 0) report(times, *net);
+  world.barrier();
+} catch (const std::exception& error) {
+  fmt::print(stderr, "training_step: {}\n", error.what());
+  return 1;
+}

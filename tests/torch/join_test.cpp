@@ -1,0 +1,205 @@
+// Models with batch norm, and ranks that run out of batches: still what one process does with the joined batch.
+#include "trireme/torch/join.h"
+
+#include "torch/ranks.h"
+#include "trireme/torch/data_parallel.h"
+#include "trireme/torch/sync_batch_norm.h"
+
+#include <algorithm>
+#include <mutex>
+#include <torch/torch.h>
+
+namespace trireme::test {
+namespace {
+
+using torch::Tensor;
+
+struct NormedImpl : torch::nn::Module {
+  NormedImpl() : first(4, 6), norm(6), second(6, 2) {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("second", second);
+  }
+  Tensor forward(const Tensor& x) { return second(torch::tanh(norm(first(x)))); }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear second;
+};
+TORCH_MODULE(Normed);
+
+struct PlainImpl : torch::nn::Module {
+  PlainImpl() : first(4, 6), second(6, 2) {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  Tensor forward(const Tensor& x) { return second(torch::tanh(first(x))); }
+  torch::nn::Linear first, second;
+};
+TORCH_MODULE(Plain);
+
+/// The same for all who ask.
+template <typename Net>
+Net make() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  torch::manual_seed(5);
+  Net net;
+  net->to(torch::kFloat64);
+  return net;
+}
+
+struct Batch {
+  Tensor x, y;
+};
+
+/// Of one rank in one step.
+Batch make_batch(int rank, int step, int rows) {
+  const auto numbers = [&](std::int64_t columns, double scale) {
+    return torch::sin(torch::arange(rows * columns, torch::kFloat64) * scale + rank * 10 + step).view({rows, columns});
+  };
+  return {numbers(4, 0.7), numbers(2, 1.3)};
+}
+
+Tensor loss_of(const Tensor& out, const Batch& batch) { return torch::mse_loss(out, batch.y); }
+
+std::vector<Tensor> state_of(torch::nn::Module& net) {
+  std::vector<Tensor> all = net.parameters();
+  for (const Tensor& buffer : net.buffers()) all.push_back(buffer);
+  return all;
+}
+
+double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, (a[i].to(torch::kFloat64) - b[i].to(torch::kFloat64)).abs().max().item<double>());
+  }
+  return largest;
+}
+
+/// How many rows each rank has in each step: ranks with fewer steps run out.
+struct Plan {
+  std::vector<std::vector<int>> rows;
+  bool weighs = false;
+  bool steps = true;  ///< ranks that ran out apply the gradients too
+};
+
+template <typename Net>
+void expect_as_alone(const Plan& plan) {
+  const int ranks = static_cast<int>(plan.rows.size());
+  std::size_t most = 0;
+  for (const auto& steps : plan.rows) most = std::max(most, steps.size());
+  Net alone = make<Net>();
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (std::size_t step = 0; step < most; ++step) {
+    std::vector<Tensor> xs, ys;
+    std::vector<double> scales;
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (step >= plan.rows[rank].size()) continue;
+      const Batch batch = make_batch(rank, static_cast<int>(step), plan.rows[rank][step]);
+      xs.push_back(batch.x);
+      ys.push_back(batch.y);
+    }
+    optimizer.zero_grad();
+    const Tensor out = alone(torch::cat(xs));
+    Tensor loss;
+    if (plan.weighs) {
+      loss = torch::mse_loss(out, torch::cat(ys));
+    } else {
+      // The mean of the means.
+      std::int64_t at = 0;
+      for (const Tensor& y : ys) {
+        const Tensor part = torch::mse_loss(out.slice(0, at, at + y.size(0)), y) / static_cast<double>(ys.size());
+        loss = loss.defined() ? loss + part : part;
+        at += y.size(0);
+      }
+    }
+    loss.backward();
+    optimizer.step();
+  }
+  on_ranks(ranks, [&](Communicator& world) {
+    Net net = make<Net>();
+    convert_sync_batch_norm(net, world);
+    DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 300});
+    torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    Join join(model, plan.steps ? std::function<void()>([&] { own.step(); }) : nullptr);
+    const std::vector<int>& rows = plan.rows[world.rank()];
+    for (std::size_t step = 0; step < rows.size(); ++step) {
+      const Batch batch = make_batch(world.rank(), static_cast<int>(step), rows[step]);
+      if (plan.weighs) model.weigh(rows[step]);
+      own.zero_grad();
+      loss_of(model(batch.x), batch).backward();
+      own.step();
+    }
+    join.finish();
+    EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-13) << "rank " << world.rank();
+    // And as if nothing had happened.
+    if (plan.weighs) model.weigh(2);
+    own.zero_grad();
+    loss_of(model(torch::ones({2, 4}, torch::kFloat64)), {{}, torch::ones({2, 2}, torch::kFloat64)}).backward();
+  });
+}
+
+const std::vector<std::vector<std::vector<int>>> kRows = {
+    {{3, 3, 3}},
+    {{4, 4, 4}, {4, 4}},
+    {{4, 4}, {4}, {4, 4, 4, 4}},
+    {{}, {3, 3}, {3}},
+    {{3}, {3, 3, 3}, {3, 3}, {}, {3, 3, 3}},
+};
+
+const std::vector<std::vector<std::vector<int>>> kUnevenRows = {
+    {{4, 2, 3}, {2, 5}},
+    {{2, 3}, {5}, {3, 4, 2, 6}},
+    {{}, {2, 5}, {3}},
+};
+
+TEST(Joining, WithoutBatchNorm) {
+  for (const auto& rows : kRows) expect_as_alone<Plain>({rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Plain>({rows});
+}
+
+TEST(Joining, WithBatchNorm) {
+  for (const auto& rows : kRows) expect_as_alone<Normed>({rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({rows});
+}
+
+TEST(Joining, Weighted) {
+  for (const auto& rows : kUnevenRows) {
+    expect_as_alone<Plain>({rows, true});
+    expect_as_alone<Normed>({rows, true});
+  }
+}
+
+TEST(Joining, WithoutStepsGetsTheModel) {
+  for (const auto& rows : kRows) expect_as_alone<Normed>({rows, false, false});
+}
+
+TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
+
+TEST(Joining, WhoThrowsIsNamed) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    Join join(model);
+    if (world.rank() == 1) throw std::runtime_error("a bad batch");
+    const Batch batch = make_batch(world.rank(), 0, 3);
+    loss_of(model(batch.x), batch).backward();
+    join.finish();
+  });
+  EXPECT_EQ(said[1], "a bad batch");
+  for (const int rank : {0, 2}) {
+    EXPECT_NE(said[rank].find("rank 1"), std::string::npos) << said[rank];
+    EXPECT_NE(said[rank].find("without Join::finish"), std::string::npos) << said[rank];
+  }
+}
+
+// With batch norm over all ranks, a model trains on P ranks as on one with the P-fold batch.
+TEST(Training, WithBatchNormIsThatOfTheJoinedBatch) {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    std::vector<std::vector<int>> rows(ranks, std::vector<int>(20, 3));
+    expect_as_alone<Normed>({rows});
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test
