@@ -17,7 +17,7 @@ build: build/build.ninja  ## build the program: build/trireme
 	cmake --build --preset release --target trireme_cli
 
 demo: build/build.ninja  ## build, then show what Trireme does
-	cmake --build --preset release --target trireme_cli example_hello
+	cmake --build --preset release --target trireme_cli example_hello example_makemore
 	tools/demo
 
 test: build/build.ninja  ## build everything and run all tests

@@ -12,9 +12,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.
-constexpr Clock::duration kMostPatience = 100us;
-
 /// How often a rank that waits looks whether its peers are still there.
 constexpr auto kTick = 100ms;
 
@@ -47,9 +44,6 @@ void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transpor
     event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   }
   if (tcp_ && event_ >= 0) tcp_->watch(event_);
-  // Who looks at sockets is in the way of those that the cores are needed for.
-  most_patience_ = parts_.crowded && tcp_ ? Clock::duration(0) : kMostPatience;
-  patience_ = most_patience_;
   const SignalsBlocked blocked;
   helper_ = std::thread([this] { drive_when_needed(); });
 }
@@ -207,7 +201,6 @@ void Engine::drive_on(const Operation* until) {
   int idle_steps = 0;
   // Looking at the clock costs as much as looking for messages in memory: not every time.
   const int steps_per_look = parts_.crowded || tcp_ ? 1 : 32;
-  const bool blocks = tcp_ && !host_ && most_patience_.count() == 0;
   while (until != nullptr ? !until->is_done() : pending_.load() > 0) {
     // Somebody else's deadline must come even if there is always something to do.
     constexpr unsigned kStepsPerTick = 4096;
@@ -216,10 +209,8 @@ void Engine::drive_on(const Operation* until) {
       start_clocks(now);
       if (now >= next_tick()) tick(now);
     }
-    if (blocks) {
-      sleep();
-    } else if (step()) {
-      if (idle_since != Clock::time_point{}) patience_ = std::min(most_patience_, patience_ + patience_ / 4);
+    if (step()) {
+      if (idle_since != Clock::time_point{}) patience_ = std::min(kMostPatience, patience_ + patience_ / 4);
       idle_steps = 0;
       idle_since = {};
     } else if (until == nullptr) {
@@ -256,7 +247,7 @@ void Engine::idle(Clock::time_point since) {
   if (Clock::now() - since > 2 * kMostPatience) {
     patience_ = patience_ < 1us ? Clock::duration(0) : patience_ / 2;
   } else {
-    patience_ = std::min(most_patience_, std::max<Clock::duration>(1us, patience_ * 2));
+    patience_ = std::min(kMostPatience, std::max<Clock::duration>(1us, patience_ * 2));
   }
 }
 

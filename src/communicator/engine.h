@@ -196,8 +196,9 @@ class Engine final : public transport::Inbox {
   std::vector<std::string> gone_;  ///< by rank: why nothing comes from it any more; empty: it is there
   std::vector<bool> knows_;        ///< by rank: it has said that something went wrong
   Clock::time_point last_tick_;
-  Clock::duration patience_{0};  ///< how long to look for something to do before sleeping
-  Clock::duration most_patience_{0};
+  /// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.
+  static constexpr Clock::duration kMostPatience = std::chrono::microseconds(100);
+  Clock::duration patience_ = kMostPatience;
   unsigned steps_ = 0;
 
   bool failing_ = false;  ///< an error is set, and the transports are still open

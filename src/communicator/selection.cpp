@@ -42,11 +42,12 @@ std::size_t peers_of(const Candidate& candidate) {
 
 }  // namespace
 
-Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced)
+Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced, Cores cores)
     : ranks_(static_cast<int>(hosts.size())),
       ranks_per_host_(even_ranks_per_host(hosts)),
       one_host_(std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; })),
-      tuning_(std::move(tuning)) {
+      tuning_(std::move(tuning)),
+      cores_(cores) {
   while (!forced.empty()) {
     const std::string_view name = forced.substr(0, forced.find(','));
     forced.remove_prefix(std::min(forced.size(), name.size() + 1));
@@ -146,6 +147,12 @@ Seconds Selector::expected(const Candidate& candidate) const {
 }
 
 Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
+  // There the processors are the network, and all bytes pass through them whichever way they go: few messages win.
+  constexpr std::size_t kFewBytes = std::size_t{128} << 10;
+  constexpr int kFewRanks = 8;
+  if (cores_ == Cores::shared && collective == Collective::allreduce && bytes <= kFewBytes && ranks_ <= kFewRanks) {
+    return by_name(collective, "parameter_server", "it has the fewest messages, and the ranks share too few cores");
+  }
   const Topology network = topology();
   // The engine cuts messages by itself, so algorithms need not.
   const Situation situation{.topology = &network,

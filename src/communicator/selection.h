@@ -7,6 +7,7 @@
 #include "trireme/choose.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -14,6 +15,9 @@
 #include <utility>
 
 namespace trireme {
+
+/// Whether every rank has a core of its own, or all are on one machine that has fewer.
+enum class Cores : std::uint8_t { enough, shared };
 
 struct Pick {
   const Algorithm* algorithm = nullptr;
@@ -25,7 +29,7 @@ class Selector {
  public:
   /// `hosts`: by rank; ranks with the same number share memory. `forced`: names as TRIREME_ALGORITHM lists them, separated
   /// by commas; each overrules the choice for its collective. Throws UsageError for a name that is not known.
-  Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced);
+  Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced, Cores cores = Cores::enough);
 
   /// `asked`: a name that the call itself gives; empty: none. Throws UsageError if it is not known, is of another
   /// collective, or can't run on so many ranks. What it returns stays as it is.
@@ -52,6 +56,7 @@ class Selector {
   int ranks_per_host_;  ///< 0: hosts differ, or have ranks that are not neighbours
   bool one_host_;
   Tuning tuning_;
+  Cores cores_;
   std::map<Collective, std::string> forced_;
   std::map<std::pair<Collective, std::string>, Pick> named_;
   std::map<std::pair<Collective, int>, Pick> chosen_;  ///< by collective and size class

@@ -78,8 +78,9 @@ Communicator first_communicator(std::shared_ptr<World> world, int rank, std::vec
 
 /// What ranks tell each other once they know who shares memory with whom.
 struct Neighbourhood {
-  std::vector<int> hosts;  ///< by rank: the first rank that shares memory with it
-  bool crowded = false;    ///< this rank's machine has more ranks than cores
+  std::vector<int> hosts;    ///< by rank: the first rank that shares memory with it
+  bool crowded = false;      ///< this rank's machine has more ranks than cores
+  bool one_machine = false;  ///< it is that of all ranks
 };
 
 Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
@@ -93,6 +94,7 @@ Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
     for (const int core : all[peer].at("cores")) cores.insert(core);
   }
   result.crowded = neighbours > cores.size();
+  result.one_machine = neighbours == all.size();
   return result;
 }
 
@@ -198,6 +200,7 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   const Neighbourhood neighbourhood =
       get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
   parts.crowded = neighbourhood.crowded;
+  if (neighbourhood.crowded && neighbourhood.one_machine) world->cores = Cores::shared;
   check_neighbours(rank, neighbourhood.hosts, near, parts.names);
   const bool one_host =
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });

@@ -38,7 +38,7 @@ std::shared_ptr<std::byte> shared_memory(Engine& engine, std::size_t bytes, Cont
 Communicator::State::State(std::shared_ptr<World> world_of, std::uint32_t context_of, int rank_of_this,
                            std::vector<int> members_of, std::vector<int> hosts_of)
     : world(std::move(world_of)),
-      selector_(hosts_of, world->tuning, world->forced),
+      selector_(hosts_of, world->tuning, world->forced, world->cores),
       sent_(members_of.size()),
       received_(members_of.size()) {
   context = context_of;

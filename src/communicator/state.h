@@ -23,6 +23,7 @@ struct World {
   std::string forced;  ///< TRIREME_ALGORITHM
   Log log{LogLevel::off, 0};
   std::chrono::milliseconds patience{0};
+  Cores cores = Cores::enough;
   std::atomic<std::int64_t> splits{
       2};                    ///< how often communicators were split, and 2: context 0 is the engine's own, 1 the world
   std::atomic<int> open{0};  ///< communicators that are not closed
