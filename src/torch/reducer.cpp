@@ -218,7 +218,11 @@ void Reducer::mark_ready(int number) {
   --buckets_[parameter.bucket].missing;
 }
 
+// Which parameters are used may change, and with them the order: then the guess is as good as any.
+bool Reducer::learns_order() const { return !rebuilt_ && (!options_.find_unused_parameters || options_.static_graph); }
+
 void Reducer::launch_filled() {
+  if (learns_order()) return;
   while (launched_ < buckets_.size() && buckets_[launched_].missing == 0) launch(static_cast<int>(launched_++));
 }
 
@@ -258,6 +262,8 @@ void Reducer::finish_reductions() {
 void Reducer::end_backward() {
   times_.waiting.begin = Clock::now();
   check_all_came();
+  if (learns_order()) rebuild();
+  launch_filled();
   announce(Announced::reduced);
   finish_reductions();
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
@@ -274,8 +280,6 @@ void Reducer::end_backward() {
   forwards_ = std::max(0, forwards_ - 1);
   if (forwards_ == 0) reachable_.assign(parameters_.size(), false);
   times_.waiting.end = times_.backward.end = Clock::now();
-  // Which parameters are used may change, and with them the order: then the guess is as good as any.
-  if (!rebuilt_ && (!options_.find_unused_parameters || options_.static_graph)) rebuild();
   announce(Announced::step);
 }
 
@@ -288,13 +292,9 @@ void Reducer::check_all_came() {
     for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
       if (!parameters_[i].ready) mark_ready(i);
     }
-    launch_filled();
     return;
   }
-  if (all) {
-    launch_filled();
-    return;
-  }
+  if (all) return;
   in_backward_ = false;
   give_up(fmt::format(
       "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
@@ -403,10 +403,7 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       for (Parameter& parameter : parameters_) parameter.used = false;
       find_used_anywhere();
       break;
-    case Announced::order:
-      give_gradients();
-      take_order(notice.last_at_work);
-      break;
+    case Announced::order: take_order(notice.last_at_work); break;
     case Announced::step:
       give_gradients();
       stepped();

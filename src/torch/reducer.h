@@ -5,8 +5,10 @@
 // ones. A callback at the end of backward waits for what is left. Buckets are reduced in the same order on all ranks,
 // whatever the order that their gradients come in.
 //
-// In the first backward gradients come in an order that can only be guessed (the reverse of the parameters'); after it
-// the buckets are built anew in the order in which they came on rank 0.
+// In the first backward the order of gradients is only learnt: at its end the buckets are built anew in the order in which
+// they came on rank 0, and reduced. Were it the guess (the reverse of the parameters') that is reduced then, gradients would
+// lie elsewhere, and some would be added up in another order: training that goes on from a checkpoint would end with other
+// bits.
 #pragma once
 
 #include "torch/buckets.h"
@@ -85,6 +87,7 @@ class Reducer {
   void came(int number);
   void begin_backward();
   void mark_ready(int number);
+  bool learns_order() const;
   void launch_filled();
   void launch(int bucket);
   void end_backward();
