@@ -14,12 +14,12 @@ int main() try {
   std::vector<float> values(1000);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) + static_cast<float>(world.rank());
   world.allreduce(values, trireme::Op::sum, {.algorithm = "ring"});
-  const int ranks = world.ranks();
+  const auto ranks = static_cast<float>(world.ranks());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto expected = static_cast<float>(ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2);
+    const float expected = ranks * static_cast<float>(i) + ranks * (ranks - 1) / 2;
     if (values[i] != expected || !proof.proven()) return 1;
   }
-  std::printf("core: rank %d of %d has the sum\n", world.rank(), ranks);
+  std::printf("core: rank %d of %d has the sum\n", world.rank(), world.ranks());
 } catch (const std::exception& error) {
   std::fprintf(stderr, "core: %s\n", error.what());
   return 1;
