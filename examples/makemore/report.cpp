@@ -107,9 +107,8 @@ std::string losses(const Record& record) {
     section += fmt::format(
         "<p>The mean of the ranks' gradients is the gradient of the joined batch, so {} ranks with batches of {} learn "
         "what one process learns with batches of {}: the curves lie on each other, at most <span "
-        "class=\"whole\">{:.2g}</span> apart in any step. The one "
-        "process "
-        "has no ranks, no autograd and no optimiser, only arithmetic that is written out.</p>\n",
+        "class=\"whole\">{:.2g}</span> apart in any step. The "
+        "one process has no ranks, no autograd and no optimiser, only arithmetic that is written out.</p>\n",
         record.ranks, record.batch, record.ranks * record.batch, largest);
     const std::size_t every = ring_every(record.one_process.size());
     const std::string rings =
@@ -126,13 +125,14 @@ double hidden_part(const Timelines& timelines) {
   double reducing = 0, waiting = 0;
   for (const auto& steps : timelines) {
     for (const StepSpans& step : steps) {
-      if (step.buckets.empty()) continue;
-      Span all = step.buckets.front().reduction;
-      for (const auto& bucket : step.buckets) {
-        all = {std::min(all.begin, bucket.reduction.begin), std::max(all.end, bucket.reduction.end)};
+      std::int64_t counted = 0;  // until when: buckets start in order, and what two share counts once
+      for (const auto& [bytes, reduction] : step.buckets) {
+        const Span fresh{std::max(reduction.begin, counted), reduction.end};
+        if (fresh.end <= fresh.begin) continue;
+        reducing += fresh.seconds();
+        waiting += Span{std::clamp(step.waiting.begin, fresh.begin, fresh.end), fresh.end}.seconds();
+        counted = fresh.end;
       }
-      reducing += all.seconds();
-      waiting += Span{std::clamp(step.waiting.begin, all.begin, all.end), all.end}.seconds();
     }
   }
   return reducing > 0 ? 1 - waiting / reducing : 0;
@@ -142,9 +142,8 @@ std::string step(const Record& record) {
   const StepSpans& shown = record.timelines.front().at(typical_step(record.timelines));
   return fmt::format(
              "<section id=\"step\"><h2>One step on each rank</h2>\n<p>Gradients are reduced bucket by bucket while "
-             "backward still computes those before them. Of the time from the first bucket's start to the last one's "
-             "end, {:.0f} % was hidden behind backward in the last {} steps. Below is step {}, the one of middle "
-             "length on rank 0.</p>\n",
+             "backward still computes those before them. Of the time in which a bucket was being reduced, {:.0f} % was "
+             "hidden behind backward in the last {} steps. Below is step {}, the one of middle length on rank 0.</p>\n",
              100 * hidden_part(record.timelines), record.timelines.front().size(), shown.step) +
          legend({{"batch", "batch"},
                  {"forward", "forward"},
