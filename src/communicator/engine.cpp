@@ -253,7 +253,7 @@ void Engine::idle(Clock::time_point since) {
 
 Clock::time_point Engine::next_tick() const {
   Clock::time_point next = last_tick_ + kTick;
-  for (const auto& operation : active_) next = std::min(next, operation->deadline);
+  for (const auto& operation : active_) next = std::min({next, operation->deadline, operation->asks_at});
   return next;
 }
 
@@ -263,7 +263,8 @@ void Engine::start_clocks(Clock::time_point now) {
     if (operation->started != Clock::time_point{}) continue;
     operation->started = now;
     operation->deadline = now + operation->patience;
-    operation->asks_at = now + 200ms;
+    // Before its deadline, so that it is known then who is there.
+    operation->asks_at = now + std::min<Clock::duration>(200ms, operation->patience / 3);
   }
 }
 

@@ -94,7 +94,7 @@ class Engine final : public transport::Inbox {
   void crowded(int peer) override { make_room(peer); }
 
  private:
-  enum class ControlKind : std::uint8_t { aborts, asks };
+  enum class ControlKind : std::uint8_t { aborts, asks, is_there };
   enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol, system };
 
   struct Control : transport::Outgoing {
@@ -164,6 +164,8 @@ class Engine final : public transport::Inbox {
   void take_control(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming);
   void ask_others(Operation& operation);
   bool compare(const Asked& asked);
+  void answer(const Asked& asked);
+  static std::string packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void remember(const Operation& operation);
   bool needs(const Operation& operation, int peer) const;
   void check_gone(const Operation& operation);

@@ -34,6 +34,7 @@ void Engine::prepare(Operation& operation) {
   }
   operation.segments_left = operation.segments;
   operation.early.clear();
+  operation.there.clear();
 }
 
 void Engine::launch(const std::shared_ptr<Operation>& operation) {

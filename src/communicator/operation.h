@@ -102,6 +102,7 @@ struct Operation {
   int slots_used = 0;
   int segments_left = 0;
   std::vector<Early> early;
+  std::vector<int> there;  ///< ranks of the world that said, when asked, that they have called it too
 
   bool timed = false;  ///< somebody may ask when it ended
   Clock::time_point ended;

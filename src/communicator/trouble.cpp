@@ -113,18 +113,37 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   std::memcpy(&asked.sequence, text.data() + sizeof asked.context, sizeof asked.sequence);
   std::memcpy(words, text.data() + sizeof asked.context + sizeof asked.sequence, sizeof words);
   asked.call = Call::unpack(words);
-  if (!compare(asked)) asked_.push_back(asked);
+  if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_there)) {
+    if (Operation* operation = find(asked.context, asked.sequence, peer)) operation->there.push_back(peer);
+  } else if (compare(asked)) {
+    answer(asked);
+  } else {
+    asked_.push_back(asked);
+  }
+}
+
+std::string Engine::packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
+  std::string text(sizeof context + sizeof sequence + sizeof call, '\0');
+  std::memcpy(text.data(), &context, sizeof context);
+  std::memcpy(text.data() + sizeof context, &sequence, sizeof sequence);
+  std::memcpy(text.data() + sizeof context + sizeof sequence, call, sizeof call);
+  return text;
+}
+
+// Who waits knows then that it is not this rank that is missing.
+void Engine::answer(const Asked& asked) {
+  if (failing_ || !gone_[asked.peer].empty()) return;
+  std::uint64_t words[2] = {};
+  asked.call.pack(words);
+  tell(asked.peer, ControlKind::is_there, packed(asked.context, asked.sequence, words));
 }
 
 void Engine::ask_others(Operation& operation) {
   const auto waited = Clock::now() - operation.started;
   operation.asks_at = Clock::now() + std::max<Clock::duration>(waited, 1s);
   if (operation.call.kind != CallKind::collective) return;
-  std::string text(sizeof operation.context + sizeof operation.sequence + sizeof operation.packed, '\0');
-  std::memcpy(text.data(), &operation.context, sizeof operation.context);
-  std::memcpy(text.data() + sizeof operation.context, &operation.sequence, sizeof operation.sequence);
-  std::memcpy(text.data() + sizeof operation.context + sizeof operation.sequence, operation.packed,
-              sizeof operation.packed);
+  operation.there.clear();
+  const std::string text = packed(operation.context, operation.sequence, operation.packed);
   for (const int peer : operation.group->members) {
     if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::asks, text);
   }
@@ -141,7 +160,7 @@ void Engine::remember(const Operation& operation) {
       continue;
     }
     asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(i));
-    compare(asked);
+    if (compare(asked)) answer(asked);
   }
 }
 
@@ -232,10 +251,17 @@ void Engine::check_gone(const Operation& operation) {
 }
 
 std::string Engine::waiting_for(const Operation& operation) const {
-  std::vector<std::string> missing;
+  // Those that this rank needs a message from may be waiting for others themselves: then it is who did not even answer.
+  const auto is_there = [&](int peer) {
+    return std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end();
+  };
+  std::vector<std::string> missing, absent;
   for (const int peer : operation.group->members) {
-    if (peer != parts_.rank && needs(operation, peer)) missing.push_back(parts_.names[peer]);
+    if (peer == parts_.rank) continue;
+    if (needs(operation, peer)) missing.push_back(parts_.names[peer]);
+    if (!is_there(peer)) absent.push_back(parts_.names[peer]);
   }
+  if (!operation.there.empty() && !absent.empty()) missing = absent;
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
   return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it?",
                      parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,
