@@ -20,8 +20,11 @@ namespace {
 std::vector<std::string> lines_of(const std::vector<NamedTensor>& tensors, const char* kind) {
   std::vector<std::string> lines;
   for (const NamedTensor& each : tensors) {
-    lines.push_back(fmt::format("{} {} of {}{}", kind, each.name, describe(each.tensor),
-                                each.tensor.requires_grad() ? "" : ", without gradient"));
+    const auto strides = each.tensor.strides();
+    lines.push_back(
+        fmt::format("{} {} of {}{}{}", kind, each.name, describe(each.tensor),
+                    each.tensor.is_contiguous() ? "" : fmt::format(", strides {}", fmt::join(strides, ", ")),
+                    each.tensor.requires_grad() ? "" : ", without gradient"));
   }
   return lines;
 }
@@ -78,9 +81,7 @@ DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const Di
   if (options.first_bucket_bytes == 0 || options.bucket_bytes == 0)
     throw UsageError("a bucket of 0 bytes holds nothing");
   for (const auto& each : module.named_parameters()) parameters_.push_back({each.key(), each.value()});
-  for (const auto& each : module.named_buffers()) {
-    if (each.value().defined()) buffers_.push_back({each.key(), each.value()});
-  }
+  for (const auto& each : module.named_buffers()) buffers_.push_back({each.key(), each.value()});
   // What is wrong is told by all ranks, or the others would wait for this one.
   const std::string wrong = what_is_wrong();
   for (const std::string& each : all_gather_object(ranks_, wrong)) {
@@ -93,8 +94,10 @@ DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const Di
 
   const std::set<std::string> sparse = sparse_names(module, options);
   std::vector<ReducedParameter> reduced;
+  std::set<const void*> seen;  // modules may share a parameter
   for (const NamedTensor& each : parameters_) {
-    if (each.tensor.requires_grad()) reduced.push_back({each.name, each.tensor, sparse.contains(each.name)});
+    if (!each.tensor.requires_grad() || !seen.insert(each.tensor.unsafeGetTensorImpl()).second) continue;
+    reduced.push_back({each.name, each.tensor, sparse.contains(each.name)});
   }
   reducer_ = std::make_unique<Reducer>(std::move(reduced), ranks_, options);
 }
@@ -201,7 +204,7 @@ DataParallel::DataParallel(torch::nn::Module& module, Communicator world, const 
 DataParallel::~DataParallel() = default;
 
 void DataParallel::before_forward() { impl_->before_forward(); }
-void DataParallel::after_forward(const std::vector<torch::Tensor>& results, bool all_known) {
+void DataParallel::after_forward(const std::vector<torch::Tensor*>& results, bool all_known) {
   impl_->reducer().after_forward(results, all_known);
 }
 void DataParallel::set_sync(bool sync) { impl_->reducer().set_sync(sync); }

@@ -5,15 +5,16 @@
 
 namespace trireme::detail {
 
-void mark_used(const std::vector<at::Tensor>& results,
+void mark_used(const std::vector<at::Tensor*>& results,
                const std::unordered_map<const torch::autograd::Node*, int>& number, std::vector<bool>& used) {
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> next;
   const auto visit = [&](const torch::autograd::Node* node) {
     if (node != nullptr && seen.insert(node).second) next.push_back(node);
   };
-  for (const at::Tensor& result : results) {
-    if (result.defined() && result.requires_grad()) visit(torch::autograd::impl::gradient_edge(result).function.get());
+  for (const at::Tensor* result : results) {
+    if (result->defined() && result->requires_grad())
+      visit(torch::autograd::impl::gradient_edge(*result).function.get());
   }
   while (!next.empty()) {
     const torch::autograd::Node* node = next.back();

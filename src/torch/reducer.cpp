@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <utility>
 
 namespace trireme::detail {
 namespace {
@@ -98,12 +99,12 @@ void Reducer::build(std::span<const int> order) {
 void Reducer::before_forward() {
   if (in_backward_) {
     in_backward_ = false;
-    give_up("the last backward ended before all gradients had come, as when something throws in it");
+    give_up(ranks_, "the last backward ended before all gradients had come, as when something throws in it");
   }
   times_.forward.begin = Clock::now();
 }
 
-void Reducer::after_forward(const std::vector<at::Tensor>& results, bool all_known) {
+void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_known) {
   times_.forward.end = Clock::now();
   if (!at::GradMode::is_enabled()) return;
   if (weighted_ && !all_known) {
@@ -114,6 +115,7 @@ void Reducer::after_forward(const std::vector<at::Tensor>& results, bool all_kno
   if (weighted_ || notices_) exchange_weights(results);
   if (!sync_) return;
   ++forwards_;
+  if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
   if (!options_.find_unused_parameters || options_.static_graph) return;
   if (!all_known) {
     throw UsageError(
@@ -132,18 +134,22 @@ void Reducer::weigh(double samples) {
 
 // The loss of a rank counts by its part of all samples, so what comes back from it is scaled where it enters the model:
 // later it would be too late for batch norm, which mixes the gradients of all ranks on the way.
-void Reducer::exchange_weights(const std::vector<at::Tensor>& results) {
+void Reducer::exchange_weights(const std::vector<at::Tensor*>& results) {
   announce(Announced::weights);
   const auto weights = std::make_shared<Weights>();
   weights->sums = {weight_, 1};
   weights->handle = ranks_.allreduce_async(weights->sums);
   weights_ = weights;
   if (!weighted_) return;
-  for (const at::Tensor& result : results) {
-    if (!result.defined() || !result.requires_grad()) continue;
-    result.register_hook([this, weights, own = weight_](const at::Tensor& gradient) {
+  for (at::Tensor* result : results) {
+    if (!result->defined() || !result->requires_grad()) continue;
+    // The user's alone: what the model itself goes on with, as where one result is computed from another, is scaled
+    // with that.
+    *result = result->view_as(*result);
+    // Nothing of this object: a result may outlive it.
+    result->register_hook([world = ranks_, weights, own = weight_](const at::Tensor& gradient) {
       const double ranks = weights->ranks();
-      if (!(weights->sums[0] > 0)) give_up("no rank has any samples in this step: all weights are 0");
+      if (!(weights->sums[0] > 0)) give_up(world, "no rank has any samples in this step: all weights are 0");
       return gradient * (own * ranks / weights->sums[0]);
     });
   }
@@ -158,19 +164,19 @@ void Reducer::came(int number) {
   if (!in_backward_) begin_backward();
   Parameter& parameter = parameters_[number];
   if (parameter.ready) {
-    give_up(fmt::format("parameter {} got a gradient, but was {}", parameter.name,
-                        parameter.used ? "ready: its gradient came twice in one backward"
-                                       : "found not to be used in the forward before"));
+    give_up(ranks_, fmt::format("parameter {} got a gradient, but was {}", parameter.name,
+                                parameter.used ? "ready: its gradient came twice in one backward"
+                                               : "found not to be used in the forward before"));
   }
   parameter.used = true;
-  if (!rebuilt_ && !parameter.sparse) arrivals_.push_back(number);
+  if (learns_order() && !parameter.sparse) arrivals_.push_back(number);
   const at::Tensor& gradient = parameter.tensor.grad();
   if (parameter.sparse != gradient.is_sparse()) {
-    give_up(parameter.sparse
-                ? fmt::format("parameter {} should have sparse gradients, but got a dense one", parameter.name)
-                : fmt::format("parameter {} got a sparse gradient; name it in sparse_parameters of "
-                              "DistributedDataParallelOptions",
-                              parameter.name));
+    give_up(ranks_, parameter.sparse
+                        ? fmt::format("parameter {} should have sparse gradients, but got a dense one", parameter.name)
+                        : fmt::format("parameter {} got a sparse gradient; name it in sparse_parameters of "
+                                      "DistributedDataParallelOptions",
+                                      parameter.name));
   }
   mark_ready(number);
   launch_filled();
@@ -179,6 +185,7 @@ void Reducer::came(int number) {
 void Reducer::begin_backward() {
   if (forwards_ == 0) {
     give_up(
+        ranks_,
         "backward without forward: gradients come, but the model was not called through DistributedDataParallel since "
         "the "
         "last backward");
@@ -191,7 +198,7 @@ void Reducer::begin_backward() {
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   const std::vector<bool>* expected = nullptr;
   if (options_.static_graph) {
-    if (graph_known_) expected = &in_graph_;
+    if (!in_graph_.empty()) expected = &in_graph_;
   } else if (options_.find_unused_parameters) {
     expected = &reachable_;
   }
@@ -278,7 +285,7 @@ void Reducer::end_backward() {
   give_gradients();
   in_backward_ = false;
   forwards_ = std::max(0, forwards_ - 1);
-  if (forwards_ == 0) reachable_.assign(parameters_.size(), false);
+  was_backward_ = true;
   times_.waiting.end = times_.backward.end = Clock::now();
   announce(Announced::step);
 }
@@ -286,8 +293,7 @@ void Reducer::end_backward() {
 void Reducer::check_all_came() {
   const bool all =
       std::all_of(parameters_.begin(), parameters_.end(), [](const Parameter& each) { return each.ready; });
-  if (options_.static_graph && !graph_known_) {
-    in_graph_.clear();
+  if (options_.static_graph && in_graph_.empty()) {
     for (const Parameter& parameter : parameters_) in_graph_.push_back(parameter.used);
     for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
       if (!parameters_[i].ready) mark_ready(i);
@@ -296,10 +302,11 @@ void Reducer::check_all_came() {
   }
   if (all) return;
   in_backward_ = false;
-  give_up(fmt::format(
-      "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
-      "find_unused_parameters (or static_graph, if it is the same ones always)",
-      names_of_missing()));
+  give_up(ranks_,
+          fmt::format(
+              "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
+              "find_unused_parameters (or static_graph, if it is the same ones always)",
+              names_of_missing()));
 }
 
 std::string Reducer::names_of_missing() const {
@@ -315,8 +322,8 @@ std::string Reducer::names_of_missing() const {
 }
 
 // All ranks hear of it; without that, they would wait for this one.
-void Reducer::give_up(const std::string& why) {
-  ranks_.abort(why);
+void Reducer::give_up(Communicator ranks, const std::string& why) {
+  ranks.abort(why);
   throw UsageError(why);
 }
 
@@ -324,7 +331,11 @@ void Reducer::give_up(const std::string& why) {
 void Reducer::reduce_sparse(int number, at::Tensor own) {
   const at::NoGradGuard no_grad;
   const at::Tensor& like = tensors_[number];
-  if (!own.defined()) own = at::sparse_coo_tensor(like.sizes(), like.options().layout(at::kSparse));
+  if (!own.defined()) {
+    std::vector<std::int64_t> no_rows = like.sizes().vec();
+    no_rows[0] = 0;
+    own = at::sparse_coo_tensor(at::empty({1, 0}, at::kLong), at::empty(no_rows, like.options()), like.sizes());
+  }
   own = own.coalesce();
   const at::Tensor indices = own.indices().contiguous();
   const at::Tensor values = own.values().contiguous();
@@ -376,9 +387,10 @@ void Reducer::rebuild() {
 // The root's order of arrival, on all ranks. What no gradient came for goes last.
 void Reducer::take_order(int root) {
   std::vector<std::int32_t> order(arrivals_.begin(), arrivals_.end());
+  std::vector<bool> came(parameters_.size());
+  for (const int i : arrivals_) came[i] = true;
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
-    const bool there = std::find(arrivals_.begin(), arrivals_.end(), i) != arrivals_.end();
-    if (!parameters_[i].sparse && !there) order.push_back(i);
+    if (!parameters_[i].sparse && !came[i]) order.push_back(i);
   }
   ranks_.broadcast(order, root);
   build(std::vector<int>(order.begin(), order.end()));

@@ -40,7 +40,7 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   void before_forward();
-  void after_forward(const std::vector<at::Tensor>& results, bool all_known);
+  void after_forward(const std::vector<at::Tensor*>& results, bool all_known);
 
   void set_sync(bool sync) { sync_ = sync; }
   bool syncs() const { return sync_; }
@@ -81,7 +81,7 @@ class Reducer {
     }
   };
 
-  void exchange_weights(const std::vector<at::Tensor>& results);
+  void exchange_weights(const std::vector<at::Tensor*>& results);
   void add_hook(int number);
   void build(std::span<const int> order);
   void came(int number);
@@ -101,7 +101,7 @@ class Reducer {
   void give_gradients();
   void announce(Announced what, std::int64_t which = 0);
   std::string names_of_missing() const;
-  [[noreturn]] void give_up(const std::string& why);
+  [[noreturn]] static void give_up(Communicator ranks, const std::string& why);
 
   std::vector<Parameter> parameters_;
   std::vector<at::Tensor> tensors_;  ///< of the parameters
@@ -121,6 +121,7 @@ class Reducer {
   int forwards_ = 0;             ///< whose backward has not come
   std::vector<int> arrivals_;    ///< parameters in the order of their gradients, in the first backward
   std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
+  bool was_backward_ = false;    ///< since the last forward
   bool graph_known_ = false;
   std::vector<bool> in_graph_;        ///< with a static graph: those that get gradients here
   std::vector<bool> used_somewhere_;  ///< that got gradients on any rank

@@ -342,6 +342,44 @@ TEST(Kinds, OfParametersAreAllReduced) {
   });
 }
 
+/// One parameter under two names, and one result that is computed from another.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    weight = register_parameter("weight", torch::sin(torch::arange(9, torch::kFloat64)).view({3, 3}));
+    again = register_parameter("again", weight);
+  }
+  std::pair<Tensor, Tensor> forward(const Tensor& x) {
+    const Tensor features = torch::tanh(x.mm(weight));
+    return {features, features.mm(again)};
+  }
+  Tensor weight, again;
+};
+TORCH_MODULE(Tied);
+
+TEST(Kinds, SharedParametersAndResultsOfResults) {
+  const auto loss = [](const std::pair<Tensor, Tensor>& out) {
+    return out.first.pow(2).mean() + out.second.pow(2).mean();
+  };
+  const Tensor x = torch::sin(torch::arange(18, torch::kFloat64)).view({6, 3});
+  Tied alone;
+  loss(alone(x)).backward();
+  on_ranks(3, [&](Communicator& world) {
+    for (const bool finds : {false, true}) {
+      Tied net;
+      DistributedDataParallel model(net, world,
+                                    {.first_bucket_bytes = 1, .bucket_bytes = 1, .find_unused_parameters = finds});
+      const int begin = world.rank() * (world.rank() + 1) / 2;
+      const Tensor own = x.slice(0, begin, begin + world.rank() + 1);
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad();
+        model.weigh(world.rank() + 1);
+        loss(model(own)).backward();
+        EXPECT_LE(largest_difference(gradients_of(*net), gradients_of(*alone)), 1e-15);
+      }
+    }
+  });
+}
+
 TEST(Buckets, AreBuiltInTheOrderOfGradients) {
   on_ranks(2, [](Communicator& world) {
     Mlp net = make_mlp(torch::kFloat32);

@@ -174,6 +174,24 @@ TEST(Joining, WithoutStepsGetsTheModel) {
   for (const auto& rows : kRows) expect_as_alone<Normed>({rows, false, false});
 }
 
+TEST(Joining, WithSparseGradients) {
+  on_ranks(3, [](Communicator& world) {
+    torch::nn::Embedding net(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+    torch::nn::init::ones_(net->weight);
+    DistributedDataParallel model(net, world);
+    torch::optim::SGD own(net->parameters(), 1.0);
+    Join join(model, [&] { own.step(); });
+    for (int step = 0; step < world.rank(); ++step) {
+      net->zero_grad(true);
+      model(torch::tensor({world.rank()})).sum().backward();
+      own.step();
+    }
+    join.finish();
+    // Ranks 1 and 2 share the first step; the second is rank 2's alone.
+    EXPECT_TRUE(torch::equal(net->weight.select(1, 0), torch::tensor({1.0F, 0.5F, -0.5F, 1.0F})));
+  });
+}
+
 TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
 
 TEST(Joining, WhoThrowsIsNamed) {

@@ -98,7 +98,7 @@ class DataParallel {
   DataParallel& operator=(const DataParallel&) = delete;
 
   void before_forward();
-  void after_forward(const std::vector<torch::Tensor>& results, bool all_known);
+  void after_forward(const std::vector<torch::Tensor*>& results, bool all_known);
   void set_sync(bool sync);
   bool syncs() const;
   void weigh(double samples);
@@ -113,32 +113,33 @@ class DataParallel {
 };
 
 // The tensors in what forward returns. False: there may be more that can't be found.
-inline bool collect(const torch::Tensor& tensor, std::vector<torch::Tensor>& found) {
-  found.push_back(tensor);
+inline bool collect(torch::Tensor& tensor, std::vector<torch::Tensor*>& found) {
+  found.push_back(&tensor);
   return true;
 }
 template <typename T>
-bool collect(const T& value, std::vector<torch::Tensor>& found);
+bool collect(T& value, std::vector<torch::Tensor*>& found);
 template <typename T>
-bool collect(const std::optional<T>& value, std::vector<torch::Tensor>& found) {
+bool collect(std::optional<T>& value, std::vector<torch::Tensor*>& found) {
   return !value || collect(*value, found);
 }
 template <typename... Ts>
-bool collect(const std::tuple<Ts...>& values, std::vector<torch::Tensor>& found) {
-  return std::apply([&](const Ts&... each) { return (... & collect(each, found)); }, values);
+bool collect(std::tuple<Ts...>& values, std::vector<torch::Tensor*>& found) {
+  return std::apply([&](Ts&... each) { return (true & ... & collect(each, found)); }, values);
 }
 template <typename A, typename B>
-bool collect(const std::pair<A, B>& values, std::vector<torch::Tensor>& found) {
+bool collect(std::pair<A, B>& values, std::vector<torch::Tensor*>& found) {
   const bool first = collect(values.first, found);
   return collect(values.second, found) && first;
 }
 template <typename T>
-bool collect(const T& value, std::vector<torch::Tensor>& found) {
-  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>) {
+bool collect(T& value, std::vector<torch::Tensor*>& found) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_arithmetic_v<Plain> || std::is_enum_v<Plain> || std::is_same_v<Plain, std::string>) {
     return true;
-  } else if constexpr (requires { value.begin(), value.end(); }) {
+  } else if constexpr (!std::is_const_v<T> && requires { value.begin(), value.end(); }) {
     bool all = true;
-    for (const auto& each : value) all &= collect(each, found);
+    for (auto&& each : value) all &= collect(each, found);
     return all;
   } else {
     return false;
@@ -169,7 +170,7 @@ class DistributedDataParallel {
   auto forward(Arguments&&... arguments) {
     core_->before_forward();
     auto result = net_->forward(std::forward<Arguments>(arguments)...);
-    std::vector<torch::Tensor> tensors;
+    std::vector<torch::Tensor*> tensors;
     const bool all = detail::collect(result, tensors);
     core_->after_forward(tensors, all);
     return result;
@@ -184,7 +185,7 @@ class DistributedDataParallel {
   auto& module() { return *net_; }
   auto* operator->() { return &*net_; }
 
-  /// While it lives, gradients only add up on this rank; the first backward after it reduces the whole.
+  /// While it lives, gradients only add up on this rank; the first forward and backward after it reduce the whole.
   class [[nodiscard]] NoSync {
    public:
     explicit NoSync(detail::DataParallel& core) : core_(&core), before_(core.syncs()) { core.set_sync(false); }
