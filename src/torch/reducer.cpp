@@ -120,8 +120,7 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   if (!all_known) {
     throw UsageError(
         "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
-        "vectors, "
-        "maps or optionals of them");
+        "vectors, maps or optionals of them");
   }
   mark_used(results, number_of_, reachable_);
 }
@@ -184,11 +183,10 @@ void Reducer::came(int number) {
 
 void Reducer::begin_backward() {
   if (forwards_ == 0) {
-    give_up(
-        ranks_,
-        "backward without forward: gradients come, but the model was not called through DistributedDataParallel since "
-        "the "
-        "last backward");
+    give_up(ranks_,
+            "backward without forward: gradients come, but the model was not called through DistributedDataParallel, "
+            "outside "
+            "no_sync, since the last backward");
   }
   in_backward_ = true;
   launched_ = 0;
