@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <functional>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace trireme::cli {
@@ -83,10 +84,32 @@ Link measure_link(Communicator& ring) {
   // Of many bytes the least time: what else goes on can only make the link look slower than it is.
   const auto least = [&](std::size_t bytes) { return std::ranges::min(time_of(bytes, 1)); };
   const double alpha = median(time_of(kSmall, kRounds)) / kRounds;
-  const double once = least(kLarge);
+  // The longer one first, so that the connections have found their pace when what takes less time is measured.
   const double thrice = least(3 * kLarge);
+  const double once = least(kLarge);
   const double per_byte = std::max(1e-13, (thrice - once) / (2 * static_cast<double>(kLarge)));
   return {.alpha = Seconds(alpha), .bandwidth = 1 / per_byte};
+}
+
+/// What the link lets through at once after a rest: how many bytes more come in a time than its bandwidth explains. 0 unless
+/// that is clearly more than what is in flight anyway.
+double measure_burst(Communicator& ring, const Link& link) {
+  constexpr int kRepeats = 5;
+  constexpr auto kRest = std::chrono::milliseconds(20);
+  double burst = 0;
+  for (std::size_t bytes = std::size_t{64} << 10; bytes <= std::size_t{1} << 20; bytes *= 2) {
+    std::vector<std::byte> out(bytes);
+    std::vector<std::byte> in(bytes);
+    std::vector<double> times;
+    for (int i = 0; i < kRepeats; ++i) {
+      std::this_thread::sleep_for(kRest);
+      ring.barrier();
+      times.push_back(seconds_of([&] { shift(ring, out, in, 1); }));
+    }
+    ring.allreduce(times, Op::max);
+    burst = std::max(burst, static_cast<double>(bytes) - (median(times) - link.alpha.count()) * link.bandwidth);
+  }
+  return burst < 4 * link.alpha.count() * link.bandwidth ? 0 : burst;
 }
 
 /// What a message takes of a rank's time at one end: many small ones at once, so that nothing waits.
@@ -136,15 +159,17 @@ Tuning measure_tuning(Communicator& world, const std::vector<int>& hosts) {
   const bool leads = hosts[rank] == rank;
   Communicator leaders = world.split(leads ? 1 : 0, rank);
   const auto agree = [&](Link link, bool mine) {
-    std::vector<double> values = {mine ? link.alpha.count() : 0, mine ? link.bandwidth : 0};
+    std::vector<double> values(3);
+    if (mine) values = {link.alpha.count(), link.bandwidth, link.burst};
     world.allreduce(values, Op::max);
-    return Link{.alpha = Seconds(values[0]), .bandwidth = values[1]};
+    return Link{.alpha = Seconds(values[0]), .bandwidth = values[1], .burst = values[2]};
   };
   if (std::any_of(hosts.begin(), hosts.end(), [](int host) { return host != 0; })) {
     Link link;
     std::vector<double> message = {0};
     if (leads) {
       link = measure_link(leaders);
+      link.burst = measure_burst(leaders, link);
       message[0] = measure_message(leaders).count();
     }
     world.allreduce(message, Op::max);
@@ -200,7 +225,8 @@ std::vector<Comparison> compare(Communicator& world, Selector& selector, const s
 
 void print(const Tuning& tuning, const std::vector<Comparison>& comparisons) {
   const auto line = [](const char* name, const Link& link) {
-    fmt::print("{:<14} alpha {:>10}, bandwidth {}/s\n", name, format_time(link.alpha), format_bytes(link.bandwidth));
+    fmt::print("{:<14} alpha {:>10}, bandwidth {}/s{}\n", name, format_time(link.alpha), format_bytes(link.bandwidth),
+               link.burst > 0 ? fmt::format(", {} at once after a rest", format_bytes(link.burst)) : "");
   };
   line("between hosts", tuning.between);
   line("inside a host", tuning.inside);

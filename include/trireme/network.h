@@ -24,6 +24,9 @@ Ticks to_ticks(Seconds time);
 struct Link {
   Seconds alpha{20e-6};
   double bandwidth = 10e9 / 8;  ///< bytes a second, each way
+  /// Bytes that pass at once after a rest, as on links whose rate is limited by tokens: what such a link could have carried
+  /// while it was idle, up to so much, is not lost.
+  double burst = 0;
 };
 
 /// Places (ranks first, then switches) joined by ways. A way leads from one place to another and carries one message's
@@ -45,8 +48,9 @@ class Network {
   virtual std::optional<LinkGraph> links(int ranks) const = 0;
 
   int ranks() const { return ranks_; }
-  int ways() const { return static_cast<int>(ticks_per_byte_.size()); }
-  double ticks_per_byte(int way) const { return ticks_per_byte_[way]; }
+  int ways() const { return static_cast<int>(ways_.size()); }
+  double ticks_per_byte(int way) const { return ways_[way].ticks_per_byte; }
+  Ticks burst(int way) const { return ways_[way].burst; }  ///< how long a rest is made up for
 
   /// Whether all messages to a rank come in by the same way.
   bool one_way_in() const { return one_way_in_; }
@@ -62,14 +66,18 @@ class Network {
   static void check_packable(int ranks);
 
   /// Returns the new way's number.
-  int add_way(double bandwidth);
+  int add_way(const Link& link);
 
  private:
   int ranks_;
   bool one_way_in_;
   int ranks_per_host_;
   int rows_;
-  std::vector<double> ticks_per_byte_;
+  struct Way {
+    double ticks_per_byte;
+    Ticks burst;
+  };
+  std::vector<Way> ways_;
 };
 
 /// One switch: every rank has a way in and a way out, and nothing else is shared.

@@ -11,7 +11,7 @@ namespace trireme {
 namespace {
 
 nlohmann::json to_json(const Link& link) {
-  return {{"alpha_us", link.alpha.count() * 1e6}, {"bandwidth_bytes_per_s", link.bandwidth}};
+  return {{"alpha_us", link.alpha.count() * 1e6}, {"bandwidth_bytes_per_s", link.bandwidth}, {"burst_bytes", link.burst}};
 }
 
 double positive(const nlohmann::json& object, const char* name, const std::string& source) {
@@ -27,8 +27,11 @@ Link parse_link(const nlohmann::json& object, const char* name, const std::strin
   if (found == object.end() || !found->is_object()) {
     throw UsageError(fmt::format("{}: there is no '{}'; remove it, and run 'trireme tune'", source, name));
   }
-  return {.alpha = Seconds(positive(*found, "alpha_us", source) * 1e-6),
-          .bandwidth = positive(*found, "bandwidth_bytes_per_s", source)};
+  Link link{.alpha = Seconds(positive(*found, "alpha_us", source) * 1e-6),
+            .bandwidth = positive(*found, "bandwidth_bytes_per_s", source)};
+  // 0 is as good as none, which is what older files have.
+  if (found->value("burst_bytes", nlohmann::json(0)) != 0) link.burst = positive(*found, "burst_bytes", source);
+  return link;
 }
 
 }  // namespace

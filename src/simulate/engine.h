@@ -260,11 +260,12 @@ class Engine {
     const Network::Hop hop = network_.hop(message.at, message.to);
     const Ticks begins = std::max(now_, way_free_[hop.way]);
     const Ticks takes = duration(network_.ticks_per_byte(hop.way), message.bytes);
-    way_free_[hop.way] = begins + takes;
+    // A way that makes up for its rest may be free again before now.
+    way_free_[hop.way] = std::max(now_ - network_.burst(hop.way), way_free_[hop.way]) + takes;
     check_clock(way_free_[hop.way]);
     if (message.delivery >= 0 && message.at == message.from) (*options_.deliveries)[message.delivery].begins = begins;
     message.at = hop.at;
-    message.tail = std::max(begins + takes, message.tail) + hop.latency;
+    message.tail = std::max({begins, way_free_[hop.way], message.tail}) + hop.latency;
     if (hop.at != message.to) {
       queue_.push(begins + hop.latency, id);
     } else if (network_.one_way_in()) {

@@ -25,7 +25,7 @@ class Graph : public Network {
         hops_(static_cast<std::size_t>(places_) * ranks) {
     std::vector<std::vector<Neighbour>> neighbours(places_);
     for (int i = 0; i < static_cast<int>(links.size()); ++i) {
-      for (int way = 0; way < 2; ++way) add_way(links[i].link.bandwidth);
+      for (int way = 0; way < 2; ++way) add_way(links[i].link);
       neighbours[links[i].a].push_back({links[i].b, i});
       neighbours[links[i].b].push_back({links[i].a, i});
     }

@@ -11,7 +11,7 @@ namespace {
 class Switch : public Network {
  public:
   Switch(int ranks, const Link& link) : Network(ranks, true), latency_(to_ticks(link.alpha)) {
-    for (int way = 0; way < 2 * ranks; ++way) add_way(link.bandwidth);
+    for (int way = 0; way < 2 * ranks; ++way) add_way(link);
   }
 
   Hop hop(int at, int to) const override {
@@ -33,8 +33,8 @@ class TwoLevel : public Network {
         hosts_((ranks + ranks_per_host - 1) / ranks_per_host),
         inside_(inside),
         between_(between) {
-    for (int way = 0; way < 2 * ranks; ++way) add_way(inside.bandwidth);
-    for (int way = 0; way < 2 * hosts_; ++way) add_way(between.bandwidth);
+    for (int way = 0; way < 2 * ranks; ++way) add_way(inside);
+    for (int way = 0; way < 2 * hosts_; ++way) add_way(between);
   }
 
   Hop hop(int at, int to) const override {
@@ -79,7 +79,7 @@ class Torus : public Network {
  public:
   Torus(int rows, int columns, const Link& link)
       : Network(rows * columns, false, 0, rows), columns_(columns), link_(link) {
-    for (int way = 0; way < 4 * ranks(); ++way) add_way(link.bandwidth);
+    for (int way = 0; way < 4 * ranks(); ++way) add_way(link);
   }
 
   Hop hop(int at, int to) const override {
@@ -134,8 +134,8 @@ void Network::check_packable(int ranks) {
   }
 }
 
-int Network::add_way(double bandwidth) {
-  ticks_per_byte_.push_back(1e12 / bandwidth);
+int Network::add_way(const Link& link) {
+  ways_.push_back({1e12 / link.bandwidth, to_ticks(Seconds(link.burst / link.bandwidth))});
   return ways() - 1;
 }
 

@@ -27,16 +27,16 @@ class TopologyReader {
     }
     Topology topology{.kind = json["kind"], .link = default_, .inside = {}, .links = {}};
     if (topology.kind == "switch") {
-      allow(json, {"kind", "alpha", "latency", "bandwidth"});
+      allow(json, {"kind", "alpha", "latency", "bandwidth", "burst"});
       topology.link = link(json, default_);
     } else if (topology.kind == "two_level") {
       allow(json, {"kind", "ranks_per_host", "inside", "between"});
       topology.ranks_per_host = count(json, "ranks_per_host", 1);
-      for (const char* part : {"inside", "between"}) allow(required(json, part), {"alpha", "latency", "bandwidth"});
+      for (const char* part : {"inside", "between"}) allow(required(json, part), {"alpha", "latency", "bandwidth", "burst"});
       topology.inside = link(json["inside"], default_, "inside");
       topology.link = link(json["between"], default_, "between");
     } else if (topology.kind == "torus") {
-      allow(json, {"kind", "rows", "columns", "alpha", "latency", "bandwidth"});
+      allow(json, {"kind", "rows", "columns", "alpha", "latency", "bandwidth", "burst"});
       topology.rows = count(json, "rows", 1);
       topology.columns = count(json, "columns", 1);
       topology.link = link(json, default_);
@@ -98,6 +98,7 @@ class TopologyReader {
       if (json.contains(name)) link.alpha = time(json[name], name, where);
     }
     if (json.contains("bandwidth")) link.bandwidth = rate(json["bandwidth"], where);
+    if (json.contains("burst")) link.burst = bytes(json["burst"], where);
     return link;
   }
 
@@ -113,6 +114,16 @@ class TopologyReader {
     if (value.is_string()) return quantity(where, [&] { return parse_rate(value.get<std::string>()); });
     if (!value.is_number() || value <= 0) {
       fail(fmt::format("{}: bandwidth must be a rate like \"10Gbit\" and more than 0, not {}", where, value.dump()));
+    }
+    return value;
+  }
+
+  double bytes(const Json& value, const std::string& where) const {
+    if (value.is_string()) {
+      return static_cast<double>(quantity(where, [&] { return parse_bytes(value.get<std::string>()); }));
+    }
+    if (!value.is_number() || value < 0) {
+      fail(fmt::format("{}: burst must be bytes like \"64KiB\" and not negative, not {}", where, value.dump()));
     }
     return value;
   }
@@ -135,7 +146,7 @@ class TopologyReader {
     for (std::size_t i = 0; i < links.size(); ++i) {
       const std::string where = fmt::format("link {}", i);
       if (!links[i].is_object()) fail(fmt::format("{} must be an object", where));
-      allow(links[i], {"between", "bandwidth", "alpha", "latency"});
+      allow(links[i], {"between", "bandwidth", "alpha", "latency", "burst"});
       const Json& between = required(links[i], "between");
       const auto is_place = [](const Json& value) {
         return value.is_number_integer() && value >= 0 && value < 2 * kMostRanks;

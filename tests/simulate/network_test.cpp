@@ -53,6 +53,26 @@ TEST(Network, ATorusGoesTheShortWayRound) {
   EXPECT_NEAR(time_of(*network, {{0, 1}, {1, 0}}, kMega).count(), 1e-3, 2e-6);
 }
 
+// A message there, back and there again: the first finds links that never rested, the others make up for the rest.
+TEST(Network, ALinkMakesUpForItsRestUpToItsBurst) {
+  Schedule schedule{.algorithm = "messages"};
+  schedule.programs.assign(2, Program{.blocks = 1});
+  schedule.programs[0].send(0, 1);
+  schedule.programs[0].receive(0, 1);
+  schedule.programs[0].send(0, 1);
+  schedule.programs[1].receive(0, 0);
+  schedule.programs[1].send(0, 0);
+  schedule.programs[1].receive(0, 0);
+  const auto time = [&](double burst) {
+    const auto network = make_switch(2, {.alpha = Seconds(1e-5), .bandwidth = 1e9, .burst = burst});
+    return simulate(schedule, *network, {.bytes = kMega}).time.count();
+  };
+  const double plain = 3 * (1e-5 + 1e-3);
+  EXPECT_NEAR(time(0), plain, 1e-9);
+  EXPECT_NEAR(time(3e5), plain - 2 * 3e-4, 1e-9);
+  EXPECT_NEAR(time(1e12), 1e-5 + 2e-3, 1e-9) << "never more than its bandwidth in all the time";
+}
+
 TEST(Network, AGraphSharesLinksAndTakesTheFastestPath) {
   // 0 and 1 behind switch 4, 2 and 3 behind switch 5, a thin link between; and a direct, very slow one from 0 to 2.
   const Link fast{Seconds(1e-6), 10e9};
@@ -141,6 +161,8 @@ TEST(Topology, RefusesWhatIsWrong) {
   refuses(R"({"kind": "switch", "bandwidth": "-1GB"})", "-1GB");
   refuses(R"({"kind": "switch", "bandwidth": -1})", "-1");
   refuses(R"({"kind": "switch", "alpha": -1})", "negative");
+  refuses(R"({"kind": "switch", "burst": -1})", "burst");
+  refuses(R"({"kind": "switch", "burst": "many"})", "many");
   refuses(R"({"kind": "torus", "rows": 0, "columns": 2})", "rows");
   refuses(R"({"kind": "torus", "columns": 2})", "rows");
   refuses(R"({"kind": "two_level", "ranks_per_host": 2})", "inside");
@@ -157,6 +179,18 @@ TEST(Topology, RefusesWhatIsWrong) {
   refuses(R"({"kind": "graph", "ranks": 2, "links": []})", "not connected");
   refuses(R"({"kind": "graph", "ranks": 3, "links": [{"between": [0, 1]}]})", "not connected");
   refuses(R"({"kind": "graph", "ranks": 100000, "links": []})", "4096");
+}
+
+TEST(Topology, ReadsLinks) {
+  const Topology topology = parse_topology(
+      R"({"kind": "two_level", "ranks_per_host": 2, "inside": {"alpha": "1us"}, "between": {"bandwidth": "1GB/s", "burst": "64KiB"}})",
+      "t", {.alpha = Seconds(3e-6), .bandwidth = 2e9, .burst = 7});
+  EXPECT_EQ(topology.inside.alpha, Seconds(1e-6));
+  EXPECT_EQ(topology.inside.bandwidth, 2e9);
+  EXPECT_EQ(topology.inside.burst, 7);
+  EXPECT_EQ(topology.link.alpha, Seconds(3e-6));
+  EXPECT_EQ(topology.link.bandwidth, 1e9);
+  EXPECT_EQ(topology.link.burst, 65536);
 }
 
 TEST(Topology, MustHaveRanksEnough) {
