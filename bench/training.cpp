@@ -7,8 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -25,14 +23,6 @@ double step_of(const std::string& command) {
   const auto report = nlohmann::json::parse(begin == std::string::npos ? "" : output.substr(begin), nullptr, false);
   if (!report.is_object()) throw Error(fmt::format("{} gave no report", command));
   return report.at("median_ms");
-}
-
-/// Debian's own is the one that its packages are for.
-std::string python() { return std::filesystem::exists("/usr/bin/python3") ? "/usr/bin/python3" : "python3"; }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 /// Measured when first asked for.
