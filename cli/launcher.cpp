@@ -1,8 +1,11 @@
 #include "cli/launcher.h"
 
 #include "cli/cores.h"
+#include "cli/files.h"
 #include "cli/lines.h"
 #include "cli/process.h"
+#include "cli/report.h"
+#include "communicator/board.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
 #include "rendezvous/socket.h"
@@ -34,6 +37,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// How long ranks may go on when one has failed, before they are ended.
+constexpr auto kLastWords = std::chrono::seconds(1);
+
+/// How often records are looked at for who comes late.
+constexpr auto kLook = std::chrono::milliseconds(50);
+
 std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
 
 // A port for what programs do with MASTER_PORT. Bound but not listened at, it is nobody else's, and still free for a
@@ -64,8 +73,10 @@ struct Stream {
 struct Rank {
   int number = 0;
   pid_t pid = -1;
-  bool own_group = true;  // with all that it starts
-  bool ended = false;     // though still there as a zombie, so that its number is not given to another
+  bool own_group = true;       // with all that it starts
+  bool ended = false;          // though still there as a zombie, so that its number is not given to another
+  bool failed = false;         // before all were ended
+  std::uint64_t recorded = 0;  // operations of it that were looked at
   std::vector<Stream> streams{};
 
   void signal(int number_of_signal) const { ::kill(own_group ? -pid : pid, number_of_signal); }
@@ -74,13 +85,17 @@ struct Rank {
 class Launcher {
  public:
   explicit Launcher(const Launch& options)
-      : options_(options), server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run") {
+      : options_(options),
+        server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run"),
+        board_(options.ranks),
+        file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)) {
     struct stat out {};
     struct stat err {};
     const bool same = ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
                       out.st_dev == err.st_dev && out.st_ino == err.st_ino;
     if (same) err_ = &out_;  // Or a long line of one might have one of the other in it.
     if (options.timeout) timeout_at_ = after(*options.timeout);
+    if (options.report) look_at_ = Clock::now();
   }
 
   ~Launcher() {
@@ -95,12 +110,13 @@ class Launcher {
   int run() {
     if (!start_all()) ending_ = true;
     while (!finished()) turn();
-    if (ending_) {
+    if (ending_ || failed_at_) {
       // What ranks have started, and left behind. Their groups are theirs as long as the zombies are there.
       for (const Rank& rank : ranks_) {
         if (rank.own_group) rank.signal(SIGKILL);
       }
     }
+    report();
     return status_;
   }
 
@@ -146,6 +162,7 @@ class Launcher {
     variables.emplace_back("MASTER_ADDR=127.0.0.1");
     variables.push_back(fmt::format("MASTER_PORT={}", master_port_.number()));
     variables.push_back(fmt::format("TRIREME_RENDEZVOUS=127.0.0.1:{}", server_.port()));
+    variables.push_back(fmt::format("TRIREME_BOARD={}", board_.descriptor()));
     return variables;
   }
 
@@ -164,6 +181,7 @@ class Launcher {
     const Started started = start(command, [this] {
       limit_.restore();
       signals_.restore();
+      ::fcntl(board_.descriptor(), F_SETFD, 0);  // It is the child's own, and stays closed on exec here.
     });
     Rank& rank = ranks_.emplace_back(Rank{.number = number, .pid = started.pid, .own_group = command.own_group});
     const std::string prefix = fmt::format("[{:{}}] ", number, fmt::formatted_size("{}", options_.ranks - 1));
@@ -246,7 +264,7 @@ class Launcher {
 
   int wait_time() const {
     auto next = Clock::time_point::max();
-    for (const auto& time : {timeout_at_, kill_at_, all_ended() ? give_up_at_ : std::nullopt}) {
+    for (const auto& time : {timeout_at_, end_at_, kill_at_, look_at_, all_ended() ? give_up_at_ : std::nullopt}) {
       if (time) next = std::min(next, *time);
     }
     return next == Clock::time_point::max() ? -1 : rendezvous::poll_time(next);
@@ -262,6 +280,8 @@ class Launcher {
         end_all();
       }
     }
+    if (look_at_ && now >= *look_at_) look_for_stragglers();
+    if (end_at_ && now >= *end_at_) end_all();
     if (kill_at_ && now >= *kill_at_) kill_all(fmt::format("within {}", format_time(options_.grace)));
   }
 
@@ -343,20 +363,60 @@ class Launcher {
   void conclude(const siginfo_t& info) {
     const bool exited = info.si_code == CLD_EXITED;
     const int status = exited ? info.si_status : 128 + info.si_status;
-    if (status == 0) return;
-    if (status_ == 0) status_ = status;
-    if (ending_) return;
     const auto rank =
         std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& one) { return one.pid == info.si_pid; });
     const std::string how = exited ? fmt::format("exited with status {}", status)
                                    : fmt::format("was killed by {}{}", name_of_signal(info.si_status),
                                                  info.si_code == CLD_DUMPED ? ", core dumped" : "");
+    board_.tell_fate(rank->number, ending_ && !exited ? "was ended by trireme run" : how);
+    if (status == 0) return;
+    if (status_ == 0) status_ = status;
+    if (ending_) return;
+    rank->failed = !failed_at_;
+    if (failed_at_) return;
+    failed_at_ = Clock::now();
     say(fmt::format("rank {} (pid {}) {}{}", rank->number, rank->pid, how,
                     all_ended() ? "" : "; ending the other ranks"));
-    end_all();
+    // They know it too, and may have something to say about it.
+    end_at_ = Clock::now() + kLastWords;
+  }
+
+  void look_for_stragglers() {
+    for (Rank& rank : ranks_) {
+      const std::vector<Record> records = board_.records(rank.number, rank.recorded);
+      if (!records.empty()) rank.recorded = records.back().number + 1;
+      stragglers_.take(rank.number, records);
+    }
+    stragglers_.settle();
+    look_at_ = all_ended() ? std::nullopt : std::optional(Clock::now() + kLook);
+  }
+
+  void report() {
+    if (options_.report) {
+      look_for_stragglers();
+      stragglers_.settle();
+    }
+    if (!failed_at_ && !options_.report && !file_) return;
+    std::vector<RankReport> all;
+    for (const Rank& rank : ranks_) {
+      all.push_back({.rank = rank.number,
+                     .pid = rank.pid,
+                     .fate = board_.fate(rank.number),
+                     .failed = rank.failed,
+                     .last = board_.last(rank.number),
+                     .seen = failed_at_.value_or(Clock::now()).time_since_epoch()});
+    }
+    const bool any = std::any_of(all.begin(), all.end(), [](const RankReport& rank) { return rank.last.has_value(); });
+    std::string text;
+    if (any || options_.report) text += format_ranks(all);
+    if (options_.report) text += format_stragglers(stragglers_);
+    err_->add(text);
+    while (err_->pending() && !err_->broken()) err_->write_some();
+    if (file_) file_->save(report_as_json(all, stragglers_));
   }
 
   void end_all() {
+    end_at_.reset();
     for (const Rank& rank : ranks_) {
       if (rank.ended && !rank.own_group) continue;
       rank.signal(SIGTERM);
@@ -390,6 +450,9 @@ class Launcher {
   FileLimit limit_;
   ReservedPort master_port_;
   rendezvous::Server server_;
+  Board board_;
+  std::unique_ptr<OutputFile> file_;
+  Stragglers stragglers_;
   Sink out_{STDOUT_FILENO};
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
@@ -398,6 +461,9 @@ class Launcher {
   bool ending_ = false;       // one way or another
   bool interrupted_ = false;  // once; twice is impatience
   std::optional<Clock::time_point> timeout_at_;
+  std::optional<Clock::time_point> failed_at_;  // the first rank did
+  std::optional<Clock::time_point> end_at_;     // those that did not end by themselves
+  std::optional<Clock::time_point> look_at_;    // how far ranks have come
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;  // on output that nobody takes, once ranks were killed
 };

@@ -21,6 +21,8 @@ struct Options {
   bool no_pin = false;
   std::string grace = "5s";
   std::string timeout;
+  bool report = false;
+  std::string report_file;
 };
 
 // What follows the options is not CLI11's, so that it does not know of it.
@@ -58,6 +60,8 @@ int run_program(const Options& options) {
   launch_options.pin = !options.no_pin;
   launch_options.grace = parse_time(options.grace);
   if (!options.timeout.empty()) launch_options.timeout = parse_time(options.timeout);
+  launch_options.report = options.report;
+  launch_options.report_file = options.report_file;
   return launch(launch_options);
 }
 
@@ -72,7 +76,9 @@ void add_run(CLI::App& app, Action& run) {
       "MASTER_PORT and TRIREME_RENDEZVOUS in its environment, and, where you have not set them, OMP_NUM_THREADS and\n"
       "OPENBLAS_NUM_THREADS as cores / ranks. Rank 0 reads the standard input. Signals are passed on to all ranks.\n"
       "\n"
-      "When a rank fails, the others are ended. The exit status is that of the first to fail (128 + signal for one "
+      "When a rank fails, the others have a second for their last words, and are ended; a table says what each did "
+      "last.\n"
+      "The exit status is that of the first to fail (128 + signal for one "
       "that\n"
       "was killed), 124 after --timeout, 126 or 127 for a program that can't be started, 2 for wrong use.\n"
       "\n"
@@ -88,6 +94,10 @@ void add_run(CLI::App& app, Action& run) {
       ->type_name("TIME")
       ->capture_default_str();
   command->add_option("--timeout", options->timeout, "end the run after this time")->type_name("TIME");
+  command->add_flag("--report", options->report,
+                    "say at the end what each rank did last, and who kept the others waiting");
+  command->add_option("--report-file", options->report_file, "write the report to this file, as JSON")
+      ->type_name("FILE");
   command->prefix_command();
   keep_what_follows_dashes(*command);
   command->callback([&run, options] { run = [options] { return run_program(*options); }; });

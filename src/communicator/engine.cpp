@@ -24,7 +24,12 @@ inline void pause() {
 }  // namespace
 
 Engine::Engine(EngineParts parts)
-    : parts_(std::move(parts)), routes_(parts_.ranks), gone_(parts_.ranks), knows_(parts_.ranks) {
+    : parts_(std::move(parts)),
+      routes_(parts_.ranks),
+      gone_(parts_.ranks),
+      knows_(parts_.ranks),
+      left_(parts_.ranks),
+      elsewhere_(parts_.ranks) {
   last_tick_ = Clock::now();
 }
 
@@ -298,6 +303,10 @@ void Engine::sleep() {
 void Engine::tick(Clock::time_point now) {
   last_tick_ = now;
   if (host_) host_->check_processes();
+  if (tcp_ && now >= next_link_check_) {
+    next_link_check_ = now + 1s;
+    tcp_->check_links();
+  }
   const auto waiting = active_;  // what is asked may be answered at once, and end operations
   for (const auto& operation : waiting) {
     if (failing_) break;

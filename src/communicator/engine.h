@@ -6,6 +6,7 @@
 // sleeps soon, so an idle communicator uses no CPU.
 #pragma once
 
+#include "communicator/board.h"
 #include "communicator/operation.h"
 #include "transport/host.h"
 #include "transport/tcp.h"
@@ -48,6 +49,7 @@ struct EngineParts {
   int ranks = 1;
   std::vector<std::string> names = {};  ///< by rank, for messages: "rank 2 (host, pid 17)"
   bool crowded = false;                 ///< more ranks on this host than cores for them
+  std::shared_ptr<Board> board = {};    ///< always there
 };
 
 class Engine final : public transport::Inbox {
@@ -94,7 +96,7 @@ class Engine final : public transport::Inbox {
   void crowded(int peer) override { make_room(peer); }
 
  private:
-  enum class ControlKind : std::uint8_t { aborts, asks, is_there };
+  enum class ControlKind : std::uint8_t { aborts, asks, is_there, is_elsewhere };
   enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol, system };
 
   struct Control : transport::Outgoing {
@@ -165,11 +167,15 @@ class Engine final : public transport::Inbox {
   void ask_others(Operation& operation);
   bool compare(const Asked& asked);
   void answer(const Asked& asked);
+  void say_where(int peer);
   static std::string packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void remember(const Operation& operation);
   bool needs(const Operation& operation, int peer) const;
   void check_gone(const Operation& operation);
   std::string waiting_for(const Operation& operation) const;
+  std::string what_others_do(const Operation& operation) const;
+  std::string did_last(const Operation& operation, int peer) const;
+  std::string why_gone(int peer) const;
   Group* group_of(std::uint32_t context);  ///< with groups_mutex_ held
   static std::exception_ptr make_error(ErrorKind kind, const std::string& message);
 
@@ -195,9 +201,12 @@ class Engine final : public transport::Inbox {
   std::mutex groups_mutex_;
   std::deque<std::unique_ptr<Control>> controls_;
   std::vector<Asked> asked_;
-  std::vector<std::string> gone_;  ///< by rank: why nothing comes from it any more; empty: it is there
-  std::vector<bool> knows_;        ///< by rank: it has said that something went wrong
+  std::vector<std::string> gone_;       ///< by rank: why nothing comes from it any more; empty: it is there
+  std::vector<bool> knows_;             ///< by rank: it has said that something went wrong
+  std::vector<bool> left_;              ///< by rank: it is gone, but in the orderly way
+  std::vector<std::string> elsewhere_;  ///< by rank: what it did when it was asked last, if that was something else
   Clock::time_point last_tick_;
+  Clock::time_point next_link_check_{};
   /// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.
   static constexpr Clock::duration kMostPatience = std::chrono::microseconds(100);
   Clock::duration patience_ = kMostPatience;

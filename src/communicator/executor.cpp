@@ -49,6 +49,7 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   op.started = {};
   op.deadline = op.asks_at = Clock::time_point::max();
   op.slots_used = 0;
+  op.record = parts_.board->begin(parts_.rank, op.context, op.sequence, op.packed);
   active_.push_back(operation);
   prepare(op);
   if (!failing_) remember(op);
@@ -398,6 +399,7 @@ void Engine::complete(Operation& operation) {
     }
   }
   if (operation.timed) operation.ended = Clock::now();
+  if (!operation.error) parts_.board->end(parts_.rank, operation.record);
   // The caller may use the operation again as soon as it is done, or end it.
   for (Ready& ready : ready_) {
     if (ready.operation == &operation) ready.operation = nullptr;

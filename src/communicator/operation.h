@@ -104,7 +104,8 @@ struct Operation {
   std::vector<Early> early;
   std::vector<int> there;  ///< ranks of the world that said, when asked, that they have called it too
 
-  bool timed = false;  ///< somebody may ask when it ended
+  std::uint64_t record = 0;  ///< its number on the board
+  bool timed = false;        ///< somebody may ask when it ended
   Clock::time_point ended;
   std::exception_ptr error;
   std::atomic<std::uint32_t> done{0};

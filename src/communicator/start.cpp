@@ -135,6 +135,7 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
   std::vector<Communicator> communicators;
   std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("rank {}", rank));
+  const auto board = std::make_shared<Board>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     const auto world = make_world(options, rank);
     world->tuning = Tuning::guess();
@@ -142,7 +143,8 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
         std::make_unique<Engine>(EngineParts{.rank = rank,
                                              .ranks = ranks,
                                              .names = names,
-                                             .crowded = ranks > static_cast<int>(std::thread::hardware_concurrency())});
+                                             .crowded = ranks > static_cast<int>(std::thread::hardware_concurrency()),
+                                             .board = board});
     world->engine->use(std::make_unique<transport::Host>(ranks, inproc.memory(rank), *world->engine), nullptr);
     communicators.push_back(first_communicator(world, rank, std::vector<int>(ranks, 0)));
   }
@@ -165,7 +167,8 @@ Communicator join(const Joining& joining, const InitOptions& options) {
                                            {"tuning", Tuning::load().to_json()},
                                            {"tuned", Tuning::load().source},
                                            {"forced", world->forced}});
-  EngineParts parts{.rank = rank, .ranks = ranks};
+  EngineParts parts{.rank = rank, .ranks = ranks, .board = joining.board};
+  if (!parts.board) parts.board = std::make_shared<Board>(ranks);
   for (const auto& one : met) parts.names.push_back(one.at("name"));
   for (int peer = 0; peer < ranks; ++peer) {
     if (met[peer].at("ways") != met[0].at("ways") || met[peer].at("forced") != met[0].at("forced")) {
@@ -237,7 +240,8 @@ Communicator init(const InitOptions& asked) {
                .ranks = place.ranks,
                .address = client.local_address(),
                .server = client.server_address(),
-               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); }},
+               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); },
+               .board = Board::inherited(place.ranks)},
               options);
 }
 

@@ -1,9 +1,11 @@
 // How a rank comes to have a communicator.
 #pragma once
 
+#include "communicator/board.h"
 #include "trireme/communicator.h"
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,7 @@ struct Joining {
   std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
+  std::shared_ptr<Board> board = {};  ///< that the ranks of this host share; none: one of its own
 };
 Communicator join(const Joining& joining, const InitOptions& options);
 

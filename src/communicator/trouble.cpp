@@ -62,7 +62,7 @@ void Engine::shut_down() {
     if (!moved) std::this_thread::yield();
   }
   if (host_) host_->close();
-  if (tcp_) tcp_->close();
+  if (tcp_) tcp_->close(kFarewell);
   tcp_.reset();
   failing_ = false;
   failed_ = true;
@@ -115,11 +115,24 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   asked.call = Call::unpack(words);
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_there)) {
     if (Operation* operation = find(asked.context, asked.sequence, peer)) operation->there.push_back(peer);
+  } else if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_elsewhere)) {
+    elsewhere_[peer] =
+        Record{.context = asked.context, .sequence = asked.sequence, .call = asked.call, .ended = {}}.describe();
   } else if (compare(asked)) {
     answer(asked);
   } else {
     asked_.push_back(asked);
+    say_where(peer);
   }
+}
+
+// To one that waits for this rank, which is at something else.
+void Engine::say_where(int peer) {
+  const auto last = parts_.board->last(parts_.rank);
+  if (!last || failing_ || !gone_[peer].empty()) return;
+  std::uint64_t words[2] = {};
+  last->call.pack(words);
+  tell(peer, ControlKind::is_elsewhere, packed(last->context, last->sequence, words));
 }
 
 std::string Engine::packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
@@ -207,7 +220,23 @@ void Engine::lost(int peer, const std::string& why) {
   for (const auto& operation : active_) check_gone(*operation);
 }
 
-void Engine::closed(int peer) { lost(peer, "it closed its communicator"); }
+void Engine::closed(int peer) {
+  if (gone_[peer].empty()) left_[peer] = true;
+  lost(peer, "it closed its communicator");
+}
+
+// How it ended is known best to who started it, and a moment later than that it did.
+std::string Engine::why_gone(int peer) const {
+  constexpr auto kNews = 300ms;
+  const auto until = Clock::now() + kNews;
+  while (!left_[peer] && parts_.board->watched()) {
+    const std::string fate = parts_.board->fate(peer);
+    if (!fate.empty()) return "it " + fate;
+    if (Clock::now() >= until) break;
+    std::this_thread::sleep_for(1ms);
+  }
+  return gone_[peer];
+}
 
 // Whether something that is still to be done takes that rank.
 bool Engine::needs(const Operation& operation, int peer) const {
@@ -244,7 +273,7 @@ bool Engine::needs(const Operation& operation, int peer) const {
 void Engine::check_gone(const Operation& operation) {
   for (const int peer : operation.group->members) {
     if (gone_[peer].empty() || !needs(operation, peer)) continue;
-    fail(ErrorKind::peer, fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], gone_[peer],
+    fail(ErrorKind::peer, fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], why_gone(peer),
                                       operation.call.describe()));
     return;
   }
@@ -263,9 +292,45 @@ std::string Engine::waiting_for(const Operation& operation) const {
   }
   if (!operation.there.empty() && !absent.empty()) missing = absent;
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
-  return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it?",
+  return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it? {}",
                      parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,
-                     missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")));
+                     missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")),
+                     what_others_do(operation));
+}
+
+// Those that are in the same operation only by their number, as there may be thousands.
+std::string Engine::what_others_do(const Operation& operation) const {
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> others;
+  int in_it = 1;
+  for (const int peer : operation.group->members) {
+    if (peer == parts_.rank) continue;
+    const std::string did = did_last(operation, peer);
+    if (did.empty()) {
+      ++in_it;
+    } else if (others.size() < kMost) {
+      others.push_back(fmt::format("{} {}", parts_.names[peer], did));
+    } else if (others.size() == kMost) {
+      others.emplace_back("and more");
+    }
+  }
+  return fmt::format("{} of {} ranks are in it{}{}", in_it, operation.group->ranks(), others.empty() ? "" : "; ",
+                     fmt::join(others, "; "));
+}
+
+// What a rank did last, as far as is known here; empty: it is in that operation.
+std::string Engine::did_last(const Operation& operation, int peer) const {
+  if (std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end()) return {};
+  if (const auto last = parts_.board->last(peer)) {
+    if (last->context == operation.context && last->sequence == operation.sequence) return {};
+    const auto seconds_since = [](std::chrono::nanoseconds time) {
+      return std::chrono::duration<double>(Clock::now().time_since_epoch() - time).count();
+    };
+    if (last->ended) return fmt::format("ended {} {:.1f} s ago", last->describe(), seconds_since(*last->ended));
+    return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
+  }
+  if (!elsewhere_[peer].empty()) return fmt::format("was last in {}", elsewhere_[peer]);
+  return "has not answered";
 }
 
 }  // namespace trireme

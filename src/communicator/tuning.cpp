@@ -11,7 +11,8 @@ namespace trireme {
 namespace {
 
 nlohmann::json to_json(const Link& link) {
-  return {{"alpha_us", link.alpha.count() * 1e6}, {"bandwidth_bytes_per_s", link.bandwidth}, {"burst_bytes", link.burst}};
+  return {
+      {"alpha_us", link.alpha.count() * 1e6}, {"bandwidth_bytes_per_s", link.bandwidth}, {"burst_bytes", link.burst}};
 }
 
 double positive(const nlohmann::json& object, const char* name, const std::string& source) {

@@ -29,6 +29,14 @@ void prepare(const Descriptor& socket, const Address& here, const Address& there
   // Small messages leave at once instead of waiting for more.
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  // Where nothing is sent, the system asks the other host whether it is still there.
+  const auto set = [&](int option, int value) {
+    ::setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
+  };
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+  set(TCP_KEEPIDLE, 3);
+  set(TCP_KEEPINTVL, 1);
+  set(TCP_KEEPCNT, 5);
   // Inside a host nothing is lost, and pacing only costs time: with BBR, bulk both ways takes 1.3 times as long. Between
   // hosts it is the system's choice.
   constexpr std::string_view kPlain = "reno";  // which every kernel has, and everybody may choose

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 #include <utility>
 
@@ -147,6 +149,31 @@ bool Tcp::Impl::look(int milliseconds) {
 }
 
 // Events may be those of a socket that has been replaced since: they are hints where to look, no more.
+// Why a connection is as good as ended; empty: it is not. Neither a window that is closed, as that of a rank that does not
+// read, nor a busy network counts, as long as something is acknowledged.
+std::string Tcp::Impl::cut_off(const Connection& connection) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(connection.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  constexpr int kCalls = 3;  // the system's own, 1, 2 and 4 seconds apart
+  if (info.tcpi_state == TCP_SYN_SENT) {
+    return info.tcpi_retransmits >= kCalls ? "its host does not answer; is it up, and is its network?" : "";
+  }
+  const bool unanswered = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes >= kCalls;
+  const std::chrono::milliseconds silent(info.tcpi_last_ack_recv);
+  if (!unanswered || silent < kLiveness) return {};
+  return fmt::format("its host has been silent for {:.0f} s; is it up, and is its network?",
+                     std::chrono::duration<double>(silent).count());
+}
+
+void Tcp::Impl::check_links() {
+  for (Connection& connection : connections_) {
+    if (connection.state != State::up && connection.state != State::dialled) continue;
+    if (std::string why = cut_off(connection); !why.empty()) fail(connection.peer, std::move(why));
+  }
+  settle();
+}
+
 void Tcp::Impl::look_at(Connection& connection, std::uint32_t events) {
   if (connection.state == State::dialled) {
     if (!connection.sender.record_pending() || say_hello(connection)) hear_answer(connection);
@@ -186,7 +213,8 @@ void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }
 bool Tcp::progress() { return impl_->progress(); }
 bool Tcp::wait(std::chrono::milliseconds most) { return impl_->wait(static_cast<int>(most.count())); }
 int Tcp::descriptor() const { return impl_->descriptor(); }
-void Tcp::close() { impl_->close(); }
+void Tcp::close(std::chrono::milliseconds patience) { impl_->close(patience); }
+void Tcp::check_links() { impl_->check_links(); }
 void Tcp::release(Incoming& incoming) { impl_->release(incoming); }
 void Tcp::answer(Incoming& /*incoming*/) { throw UsageError("A message that came by TCP was not offered"); }
 

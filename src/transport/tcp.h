@@ -59,8 +59,16 @@ class Tcp final : public Transport {
 
   int descriptor() const override;
 
-  /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.
-  void close() override;
+  /// Sends what is queued and a goodbye, without calls to the inbox, for as long as `patience` at most.
+  void close(std::chrono::milliseconds patience);
+  void close() override { close(std::chrono::seconds(2)); }
+
+  /// How long a host that is cut off may be silent before its ranks are lost.
+  static constexpr std::chrono::seconds kLiveness{8};
+
+  /// Looks for peers whose hosts have not acknowledged anything for that long; they are lost. A rank that is only stopped
+  /// or busy is not: its system answers for it. Takes a system call for each connection.
+  void check_links();
 
  protected:
   void release(Incoming& incoming) override;

@@ -14,11 +14,7 @@
 
 namespace trireme::transport {
 
-namespace {
-
-constexpr std::chrono::seconds kFarewell{2};
-
-}  // namespace
+namespace {}  // namespace
 
 wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
   return {.connection = static_cast<std::uint32_t>(connection.number),
@@ -126,10 +122,10 @@ void Tcp::Impl::end(Connection& connection) {
   connection.receiver.reset();
 }
 
-void Tcp::Impl::close() {
+void Tcp::Impl::close(std::chrono::milliseconds patience) {
   if (closed_) return;
   closing_ = true;
-  const auto deadline = std::chrono::steady_clock::now() + kFarewell;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   say_goodbyes();
   while (pending() && std::chrono::steady_clock::now() < deadline) {
     pollfd wait{.fd = descriptor(), .events = POLLIN, .revents = 0};

@@ -42,7 +42,8 @@ class Tcp::Impl final : Inbox {
   void post(Outgoing& outgoing);
   bool progress();
   bool wait(int milliseconds);
-  void close();
+  void close(std::chrono::milliseconds patience);
+  void check_links();
   void release(Incoming& incoming);
 
  private:
@@ -98,6 +99,7 @@ class Tcp::Impl final : Inbox {
   // Moving messages: tcp.cpp.
   bool look(int milliseconds = 0);
   void look_at(Connection& connection, std::uint32_t events);
+  static std::string cut_off(const Connection& connection);
   bool hear(Connection& connection);
   void flush(Connection& connection);
   void want_room(Connection& connection, bool want);

@@ -1,0 +1,160 @@
+#include "cli/report.h"
+
+#include "rendezvous/meeting.h"
+#include "trireme/units.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace trireme::cli {
+namespace {
+
+using Nanoseconds = std::chrono::nanoseconds;
+using Json = nlohmann::ordered_json;
+
+constexpr std::uint32_t kWorld = 1;  // the first communicator's context
+
+std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
+
+std::string describe_last(const RankReport& rank) {
+  if (!rank.last) return "nothing: it called no collective";
+  if (rank.last->ended) {
+    return fmt::format("{}, ended {} before", rank.last->describe(), format(rank.seen - *rank.last->ended));
+  }
+  return fmt::format("in {}, for {}", rank.last->describe(), format(rank.seen - rank.last->begun));
+}
+
+std::string describe_fate(const RankReport& rank) {
+  if (rank.fate.empty()) return "was running";
+  return rank.fate;
+}
+
+std::string pid_and_host(const RankReport& rank) {
+  return rank.host.empty() ? fmt::format("{}", rank.pid) : fmt::format("{} on {}", rank.pid, rank.host);
+}
+
+Json to_json(const RankReport& rank) {
+  Json json = {{"rank", rank.rank}, {"pid", rank.pid}, {"ended", rank.fate}, {"failed", rank.failed}};
+  if (!rank.host.empty()) json["host"] = rank.host;
+  if (rank.last) {
+    const Record& last = *rank.last;
+    json["last"] = {{"operation", last.sequence},         {"communicator", last.context},
+                    {"call", last.call.describe()},       {"operations_so_far", last.number + 1},
+                    {"finished", last.ended.has_value()}, {"begun_s_before", Seconds(rank.seen - last.begun).count()}};
+    if (last.ended) json["last"]["ended_s_before"] = Seconds(rank.seen - *last.ended).count();
+  }
+  return json;
+}
+
+using Place = std::pair<std::uint32_t, std::uint32_t>;  // context and sequence
+
+Place place_of(const Record& record) { return {record.context, record.sequence}; }
+
+// "3 of 4 ranks were in operation 146, ...; rank 2 was not": where most were that had not come to an end, if any were.
+std::string describe_missing(const std::vector<RankReport>& ranks) {
+  std::map<Place, int> waiting;
+  for (const RankReport& rank : ranks) {
+    if (rank.last && !rank.last->ended && rank.last->call.kind == CallKind::collective) ++waiting[place_of(*rank.last)];
+  }
+  const auto most = std::max_element(waiting.begin(), waiting.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == waiting.end() || most->second == static_cast<int>(ranks.size())) return {};
+  const auto is_there = [&](const RankReport& rank) { return rank.last && place_of(*rank.last) == most->first; };
+  std::vector<int> missing;
+  for (const RankReport& rank : ranks) {
+    // Of another communicator it may not be a member.
+    const bool member = rank.last ? rank.last->context == most->first.first : most->first.first == kWorld;
+    if (member && !is_there(rank)) missing.push_back(rank.rank);
+  }
+  if (missing.empty()) return {};
+  const RankReport& one = *std::find_if(ranks.begin(), ranks.end(), is_there);
+  return fmt::format("{} of {} ranks were in {}; {} {} not\n", most->second, ranks.size(), one.last->describe(),
+                     rendezvous::list_ranks(missing), missing.size() == 1 ? "was" : "were");
+}
+
+}  // namespace
+
+void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
+  for (const Record& record : records) {
+    if (record.call.kind != CallKind::collective) continue;
+    auto& times = arrivals_[{record.context, record.sequence}].times;
+    times[rank] = record.begun - offset;
+    members_[record.context] = std::max(members_[record.context], times.size());
+  }
+}
+
+// An operation is known when as many have come to it as ever came to one of its communicator. What is never known is
+// forgotten when there is much of it.
+void Stragglers::settle() {
+  constexpr std::size_t kMost = 1 << 16;
+  const bool many = arrivals_.size() >= kMost;
+  for (auto each = arrivals_.begin(); each != arrivals_.end();) {
+    Arrivals& arrivals = each->second;
+    const bool known = arrivals.settles && arrivals.times.size() == members_[each->first.first];
+    arrivals.settles = true;
+    if (known) count(arrivals);
+    each = known || many ? arrivals_.erase(each) : std::next(each);
+  }
+}
+
+void Stragglers::count(const Arrivals& arrivals) {
+  if (arrivals.times.size() < 2) return;
+  std::vector<std::pair<Nanoseconds, int>> order;
+  for (const auto& [rank, time] : arrivals.times) order.emplace_back(time, rank);
+  std::sort(order.begin(), order.end());
+  const auto [time, rank] = order.back();
+  const Nanoseconds late = time - order[order.size() - 2].first;
+  Rank& last = ranks_[rank];
+  ++last.last;
+  last.kept += late;
+  last.most = std::max(last.most, late);
+  ++operations_;
+}
+
+std::string format_ranks(const std::vector<RankReport>& ranks) {
+  std::size_t pid_width = 3;
+  std::size_t fate_width = 5;
+  for (const RankReport& rank : ranks) {
+    pid_width = std::max(pid_width, pid_and_host(rank).size());
+    fate_width = std::max(fate_width, describe_fate(rank).size());
+  }
+  std::string text =
+      fmt::format("{:>6}  {:<{}}  {:<{}}  {}\n", "rank", "pid", pid_width, "ended", fate_width, "what it did last");
+  for (const RankReport& rank : ranks) {
+    text += fmt::format("{:>1}{:>5}  {:<{}}  {:<{}}  {}\n", rank.failed ? "*" : " ", rank.rank, pid_and_host(rank),
+                        pid_width, describe_fate(rank), fate_width, describe_last(rank));
+  }
+  return text + describe_missing(ranks);
+}
+
+std::string format_stragglers(const Stragglers& stragglers) {
+  if (stragglers.operations() == 0) return "no collective was seen that all ranks came to\n";
+  std::vector<std::pair<int, Stragglers::Rank>> order(stragglers.ranks().begin(), stragglers.ranks().end());
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second.kept > b.second.kept; });
+  constexpr std::size_t kMost = 8;
+  std::string text = fmt::format("who came last to {} collectives, and how much later than the one before:\n",
+                                 stragglers.operations());
+  for (const auto& [rank, one] :
+       std::vector(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, order.size())))) {
+    text += fmt::format("  rank {:<5} {:>5.1f} % of them, {} each, {} at most, {} in all\n", rank,
+                        100.0 * static_cast<double>(one.last) / static_cast<double>(stragglers.operations()),
+                        format(one.kept / static_cast<std::int64_t>(one.last)), format(one.most), format(one.kept));
+  }
+  return text;
+}
+
+std::string report_as_json(const std::vector<RankReport>& ranks, const Stragglers& stragglers) {
+  Json json = {{"ranks", Json::array()}, {"stragglers", Json::array()}, {"collectives_seen", stragglers.operations()}};
+  for (const RankReport& rank : ranks) json["ranks"].push_back(to_json(rank));
+  for (const auto& [rank, one] : stragglers.ranks()) {
+    json["stragglers"].push_back({{"rank", rank},
+                                  {"last", one.last},
+                                  {"kept_waiting_s", Seconds(one.kept).count()},
+                                  {"most_s", Seconds(one.most).count()}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,69 @@
+// What became of the ranks of a run and what each did last, and who kept the others waiting: for people, and as JSON.
+#pragma once
+
+#include "communicator/board.h"
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::cli {
+
+/// One rank, as it is at the end, or when something went wrong.
+struct RankReport {
+  int rank = 0;
+  int pid = 0;
+  std::string host = {};  ///< empty: this one
+  std::string fate = {};  ///< "was killed by signal 9 (Killed)"; empty: it still ran
+  bool failed = false;    ///< by itself, and not because it was ended
+  std::optional<Record> last = {};
+  std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
+};
+
+/// Who came last to the collectives, from records as they come. Those of a rank that come too late to be seen do not count.
+class Stragglers {
+ public:
+  /// A rank's operations that were not taken before. `offset`: of its host's clock before the common one.
+  void take(int rank, const std::vector<Record>& records, std::chrono::nanoseconds offset = {});
+
+  /// After what there is of all ranks was taken.
+  void settle();
+
+  struct Rank {
+    std::uint64_t last = 0;            ///< operations that it was the last to come to
+    std::chrono::nanoseconds kept{0};  ///< that those took the others to wait, all together
+    std::chrono::nanoseconds most{0};  ///< in one of them
+  };
+  const std::map<int, Rank>& ranks() const { return ranks_; }
+  std::uint64_t operations() const { return operations_; }  ///< that all ranks' arrivals are known of
+
+ private:
+  using Key = std::pair<std::uint32_t, std::uint32_t>;  ///< context and sequence
+
+  struct Arrivals {
+    std::map<int, std::chrono::nanoseconds> times;  ///< by rank
+    bool settles = false;                           ///< all of its ranks have had the time to be seen
+  };
+
+  void count(const Arrivals& arrivals);
+
+  std::map<Key, Arrivals> arrivals_;
+  std::map<std::uint32_t, std::size_t> members_;  ///< by context: the most ranks that were seen in an operation
+  std::map<int, Rank> ranks_;
+  std::uint64_t operations_ = 0;
+};
+
+/// A table: a line a rank. Below it, who was not where most ranks were.
+std::string format_ranks(const std::vector<RankReport>& ranks);
+
+/// "rank 2 came last to 97 of 100 operations, ..."; a line each for those who matter.
+std::string format_stragglers(const Stragglers& stragglers);
+
+/// Both as JSON.
+std::string report_as_json(const std::vector<RankReport>& ranks, const Stragglers& stragglers);
+
+}  // namespace trireme::cli

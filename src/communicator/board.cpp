@@ -1,0 +1,202 @@
+#include "communicator/board.h"
+
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace trireme {
+namespace {
+
+using Nanoseconds = std::chrono::nanoseconds;
+using Word = std::atomic<std::uint64_t>;
+
+constexpr std::uint64_t kMagic = 0x31647261'6f427254;  // "TrBoard1"
+
+Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// The processor's own counter where there is one: half the cost of the clock, which would show in small operations.
+std::uint64_t ticks() {
+#if defined(__x86_64__)
+  return __rdtsc();
+#else
+  return static_cast<std::uint64_t>(now().count());
+#endif
+}
+
+static_assert(Word::is_always_lock_free, "a board is shared between processes");
+
+}  // namespace
+
+std::string Record::describe() const {
+  return call.kind == CallKind::collective ? fmt::format("operation {}, {}", sequence, call.describe())
+                                           : fmt::format("message {}, {}", sequence, call.describe());
+}
+
+// A part is one rank's, and only it writes there but for the fate. Who reads a record while it is overwritten sees by its
+// stamp that it was.
+struct alignas(64) Entry {
+  Word stamp;  ///< the operation's number plus one; 0 while it is written
+  Word which;  ///< context and sequence
+  Word call[2];
+  Word begun;
+  Word ended;
+};
+
+struct Board::Part {
+  alignas(64) Word begun;  ///< operations so far
+  alignas(64) std::atomic<std::uint32_t> fate_bytes;
+  char fate[124];
+  Entry entries[kRecords];
+};
+
+struct Board::Layout {
+  std::uint64_t magic;
+  std::uint64_t ranks;
+  std::uint64_t ticks;  ///< when it was made, by both clocks
+  std::int64_t nanoseconds;
+};
+
+Board::Board(int ranks) : Board(ranks, ::memfd_create("trireme-board", MFD_CLOEXEC)) {
+  *layout_ = {kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count()};
+}
+
+Board::Board(int ranks, int descriptor)
+    : ranks_(ranks), descriptor_(descriptor), bytes_(sizeof(Part) * static_cast<std::size_t>(ranks + 1)) {
+  // The parts of ranks that record nothing take no memory.
+  struct stat state {};
+  const bool sized = descriptor >= 0 && ::fstat(descriptor, &state) == 0 &&
+                     (state.st_size >= static_cast<off_t>(bytes_) ||
+                      (state.st_size == 0 && ::ftruncate(descriptor, static_cast<off_t>(bytes_)) == 0));
+  void* const memory = sized ? ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0) : MAP_FAILED;
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    if (descriptor >= 0) ::close(descriptor);
+    throw SystemError(
+        fmt::format("no memory for the records of {} ranks: {}", ranks, std::generic_category().message(error)));
+  }
+  layout_ = static_cast<Layout*>(memory);
+}
+
+Board::~Board() {
+  ::munmap(layout_, bytes_);
+  ::close(descriptor_);
+}
+
+std::shared_ptr<Board> Board::inherited(int ranks) {
+  const char* const text = std::getenv("TRIREME_BOARD");  // NOLINT(concurrency-mt-unsafe): nothing changes it
+  if (text == nullptr) return nullptr;
+  const std::string_view digits = text;
+  int descriptor = -1;
+  const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), descriptor);
+  struct stat state {};
+  const bool usable = error == std::errc{} && rest == digits.data() + digits.size() && descriptor > STDERR_FILENO &&
+                      ::fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode) &&
+                      state.st_size == static_cast<off_t>(sizeof(Part) * static_cast<std::size_t>(ranks + 1));
+  if (!usable) return nullptr;
+  // One of its own, since a program may have communicators one after the other.
+  const int own = ::dup(descriptor);
+  if (own < 0) return nullptr;
+  std::shared_ptr<Board> board(new Board(ranks, own));
+  const bool right = board->layout_->magic == kMagic && board->layout_->ranks == static_cast<std::uint64_t>(ranks);
+  board->watched_ = true;
+  return right ? board : nullptr;
+}
+
+Board::Part& Board::part(int rank) const {
+  return *std::launder(reinterpret_cast<Part*>(reinterpret_cast<std::byte*>(layout_) +
+                                               sizeof(Part) * static_cast<std::size_t>(rank + 1)));
+}
+
+std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
+  Part& mine = part(rank);
+  const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
+  Entry& entry = mine.entries[number % kRecords];
+  entry.stamp.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  entry.which.store(std::uint64_t{context} << 32 | sequence, std::memory_order_relaxed);
+  entry.call[0].store(call[0], std::memory_order_relaxed);
+  entry.call[1].store(call[1], std::memory_order_relaxed);
+  entry.begun.store(ticks(), std::memory_order_relaxed);
+  entry.ended.store(0, std::memory_order_relaxed);
+  entry.stamp.store(number + 1, std::memory_order_release);
+  mine.begun.store(number + 1, std::memory_order_release);
+  return number;
+}
+
+void Board::end(int rank, std::uint64_t number) {
+  Entry& entry = part(rank).entries[number % kRecords];
+  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) entry.ended.store(ticks(), std::memory_order_relaxed);
+}
+
+std::vector<Record> Board::records(int rank, std::uint64_t first) const {
+  const Part& theirs = part(rank);
+  const std::uint64_t count = theirs.begun.load(std::memory_order_acquire);
+  std::vector<Record> found;
+  const double scale = nanoseconds_per_tick();
+  const auto time_of = [&](std::uint64_t then) {
+    const double since = static_cast<double>(then - layout_->ticks) * scale;
+    return Nanoseconds(layout_->nanoseconds + static_cast<std::int64_t>(since));
+  };
+  for (std::uint64_t number = std::max(first, count > kRecords ? count - kRecords : 0); number < count; ++number) {
+    const Entry& entry = theirs.entries[number % kRecords];
+    if (entry.stamp.load(std::memory_order_acquire) != number + 1) continue;
+    const std::uint64_t which = entry.which.load(std::memory_order_relaxed);
+    const std::uint64_t call[2] = {entry.call[0].load(std::memory_order_relaxed),
+                                   entry.call[1].load(std::memory_order_relaxed)};
+    const std::uint64_t begun = entry.begun.load(std::memory_order_relaxed);
+    const std::uint64_t ended = entry.ended.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (entry.stamp.load(std::memory_order_relaxed) != number + 1) continue;
+    found.push_back({.number = number,
+                     .context = static_cast<std::uint32_t>(which >> 32),
+                     .sequence = static_cast<std::uint32_t>(which),
+                     .call = Call::unpack(call),
+                     .begun = time_of(begun),
+                     .ended = ended == 0 ? std::nullopt : std::optional(time_of(ended))});
+  }
+  return found;
+}
+
+std::optional<Record> Board::last(int rank) const {
+  const std::uint64_t count = part(rank).begun.load(std::memory_order_acquire);
+  const std::vector<Record> found = records(rank, count == 0 ? 0 : count - 1);
+  return found.empty() ? std::nullopt : std::optional(found.back());
+}
+
+// By both clocks, from when the board was made until now.
+double Board::nanoseconds_per_tick() const {
+  const auto passed = static_cast<double>(now().count() - layout_->nanoseconds);
+  return passed / std::max(1.0, static_cast<double>(ticks() - layout_->ticks));
+}
+
+void Board::tell_fate(int rank, const std::string& how) {
+  Part& theirs = part(rank);
+  if (theirs.fate_bytes.load(std::memory_order_acquire) != 0) return;
+  const std::size_t bytes = std::min(how.size(), sizeof theirs.fate);
+  std::memcpy(theirs.fate, how.data(), bytes);
+  theirs.fate_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_release);
+}
+
+std::string Board::fate(int rank) const {
+  const Part& theirs = part(rank);
+  const std::size_t bytes = theirs.fate_bytes.load(std::memory_order_acquire);
+  return {theirs.fate, std::min(bytes, sizeof theirs.fate)};
+}
+
+}  // namespace trireme

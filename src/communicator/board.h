@@ -1,0 +1,84 @@
+// The flight recorder: what the ranks of a job did last, in memory that outlives them.
+//
+// Who starts the ranks of a host makes one board for them, an unnamed file that they inherit (TRIREME_BOARD is its
+// descriptor), so that nothing is left behind. Each rank writes its operations into its own part, as they begin and end;
+// anybody on the host can read them at any time, also those of a rank that was stopped or killed. Who started the ranks
+// writes there how one of them ended, so that the others can say it.
+#pragma once
+
+#include "communicator/call.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+/// An operation of a rank, as it was recorded.
+struct Record {
+  std::uint64_t number = 0;  ///< among all of its rank
+  std::uint32_t context = 0;
+  std::uint32_t sequence = 0;
+  Call call;
+  std::chrono::nanoseconds begun{0};              ///< on the steady clock of the host
+  std::optional<std::chrono::nanoseconds> ended;  ///< none: it is under way
+
+  /// "operation 12, allreduce of 1000 f32, sum by ring".
+  std::string describe() const;
+};
+
+class Board {
+ public:
+  /// The operations of a rank that are kept.
+  static constexpr std::size_t kRecords = 1024;
+
+  /// A new one. Throws SystemError if there is no memory for it.
+  explicit Board(int ranks);
+
+  /// The one that this process inherited; none if it did not, or what it did is no board for that many ranks.
+  static std::shared_ptr<Board> inherited(int ranks);
+
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  int ranks() const { return ranks_; }
+  /// Somebody else made it, and sees how ranks end.
+  bool watched() const { return watched_; }
+  /// To be inherited; it is closed on exec unless that is changed.
+  int descriptor() const { return descriptor_; }
+
+  // For the rank itself, from one thread at a time.
+  std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
+  void end(int rank, std::uint64_t number);
+
+  // For all.
+  /// The last operations of a rank, oldest first, from `first` on.
+  std::vector<Record> records(int rank, std::uint64_t first = 0) const;
+  std::optional<Record> last(int rank) const;
+
+  /// How a rank ended, as "was killed by signal 9 (Killed)"; empty: it lives, or nobody knows.
+  void tell_fate(int rank, const std::string& how);
+  std::string fate(int rank) const;
+
+ private:
+  struct Layout;
+  struct Part;
+
+  Board(int ranks, int descriptor);
+  Part& part(int rank) const;
+  double nanoseconds_per_tick() const;
+
+  int ranks_ = 0;
+  int descriptor_ = -1;
+  bool watched_ = false;
+  std::size_t bytes_ = 0;
+  Layout* layout_ = nullptr;
+};
+
+}  // namespace trireme

@@ -1,0 +1,162 @@
+// Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the report
+// say of it.
+#include "support/run.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+bool contains(const std::string& text, const std::string& word) { return text.find(word) != std::string::npos; }
+
+std::vector<std::string> lines_with(const std::string& text, const std::string& word) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (contains(line, word)) lines.push_back(line);
+  }
+  return lines;
+}
+
+class Fault : public ::testing::TestWithParam<const char*> {
+ protected:
+  // The example, on four ranks, by the transport under test.
+  static Ran fault(const std::vector<std::string>& arguments, const std::vector<std::string>& options = {}) {
+    std::vector<std::string> all{
+        "/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n", "4"};
+    all.insert(all.end(), options.begin(), options.end());
+    all.emplace_back(TRIREME_FAULT);
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return run(all, 60s);
+  }
+
+  // "rank 2 (pid 17)", as the launcher says it.
+  static int pid_of(const Ran& ran, int rank) {
+    std::smatch match;
+    const std::regex row(fmt::format(R"(\n[* ] +{}  (\d+)  )", rank));
+    return std::regex_search(ran.err, match, row) ? std::stoi(match[1]) : 0;
+  }
+};
+
+TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
+  const auto begin = Clock::now();
+  const Ran ran = fault({"--kill", "2", "--after", "200ms"});
+  EXPECT_LT(Clock::now() - begin, 15s);
+  EXPECT_EQ(ran.status, 128 + 9) << ran.err;
+  const int pid = pid_of(ran, 2);
+  EXPECT_TRUE(contains(ran.err, fmt::format("trireme run: rank 2 (pid {}) was killed by signal 9", pid))) << ran.err;
+  for (const int rank : {0, 1, 3}) {
+    const auto said = lines_with(ran.err, fmt::format("[{}] rank 2 (", rank));
+    ASSERT_EQ(said.size(), 1U) << ran.err;
+    EXPECT_TRUE(contains(said[0], fmt::format("pid {}) is gone (it was killed by signal 9 (Killed))", pid)));
+    EXPECT_TRUE(contains(said[0], "allreduce of 1000 f32")) << said[0];
+  }
+  EXPECT_EQ(lines_with(ran.err, "in operation").size(), 4U) << "three ranks, and the line below the table: " << ran.err;
+  EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+}
+
+TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
+  const Ran ran = fault({"--stop", "2", "--after", "100ms", "--deadline", "1s"});
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  const int pid = pid_of(ran, 2);
+  for (const int rank : {0, 1, 3}) {
+    const auto said = lines_with(ran.err, fmt::format("[{}] rank ", rank));
+    ASSERT_EQ(said.size(), 1U) << ran.err;
+    EXPECT_TRUE(std::regex_search(
+        said[0],
+        std::regex(fmt::format(R"(allreduce of 1000 f32.* \(operation \d+\) for rank 2 \(\S+, pid {}\);)", pid))))
+        << said[0];
+    EXPECT_TRUE(contains(said[0], "3 of 4 ranks are in it")) << said[0];
+  }
+  EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+}
+
+TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
+  const Ran ran = fault({"--stray", "1", "--after", "100ms", "--deadline", "1s"});
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, ") for rank 1 (").size(), 3U) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
+}
+
+TEST_P(Fault, TheReportNamesWhoComesLate) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  const Ran ran = fault({"--slow", "3", "--for", "1s"}, {"--report", "--report-file", file});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "who came last to")) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(file));
+  ASSERT_EQ(report["ranks"].size(), 4U);
+  for (const auto& rank : report["ranks"]) {
+    EXPECT_EQ(rank["ended"], "exited with status 0");
+    EXPECT_TRUE(rank["last"]["finished"]);
+    EXPECT_TRUE(contains(rank["last"]["call"], "allreduce of 1000 f32"));
+  }
+  const std::uint64_t seen = report["collectives_seen"];
+  EXPECT_GT(seen, 10U);
+  std::uint64_t last = 0;
+  for (const auto& rank : report["stragglers"]) {
+    if (rank["rank"] != 3) continue;
+    last = rank["last"];
+    EXPECT_GT(rank["kept_waiting_s"].get<double>(), 0.01 * static_cast<double>(last));
+  }
+  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+}
+
+TEST_P(Fault, ARunThatGoesWellSaysNothing) {
+  const Ran ran = fault({"--for", "100ms"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.out, "");
+}
+
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename();
+    if (contains(name, "trireme")) names.insert(name);
+  }
+  return names;
+}
+
+// At any moment, from before the ranks have met until well into their work.
+TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
+  const std::set<std::string> before = shared_files();
+  const char* const asked = std::getenv("TRIREME_TEST_KILLS");
+  const int times = asked != nullptr ? std::stoi(asked) : 100;
+  std::mt19937 random(17);
+  for (int i = 0; i < times; ++i) {
+    const int rank = std::uniform_int_distribution(0, 3)(random);
+    const int after = std::uniform_int_distribution(0, 60)(random);
+    const std::string script = fmt::format(
+        "if [ $RANK = {} ]; then sleep 0.{:03} & s=$!; fi; '{}' --for 30s & p=$!; "
+        "if [ $RANK = {} ]; then wait $s; kill -9 $p; fi; wait $p",
+        rank, after, TRIREME_FAULT, rank);
+    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                         "4", "--timeout", "30s", "/bin/sh", "-c", script},
+                        60s);
+    ASSERT_NE(ran.status, 0) << "run " << i;
+    ASSERT_NE(ran.status, 124) << "a hang in run " << i << ", rank " << rank << " killed after " << after << " ms\n"
+                               << ran.err;
+  }
+  EXPECT_EQ(shared_files(), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Fault, ::testing::Values("shm", "tcp"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+}  // namespace
+}  // namespace trireme

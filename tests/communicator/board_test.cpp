@@ -1,0 +1,127 @@
+// The flight recorder: what is written there can be read by others, at any time.
+#include "communicator/board.h"
+
+#include "communicator/start.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+namespace trireme {
+namespace {
+
+Call call_of(std::uint64_t elements) {
+  return {.collective = Collective::allreduce, .dtype = Dtype::f32, .reduces = true, .elements = elements};
+}
+
+std::uint64_t begin(Board& board, int rank, std::uint32_t sequence) {
+  std::uint64_t words[2] = {};
+  call_of(sequence + 1000).pack(words);
+  return board.begin(rank, 7, sequence, words);
+}
+
+TEST(Board, KeepsTheLastOperationsOfEachRank) {
+  Board board(3);
+  EXPECT_FALSE(board.last(1).has_value());
+  constexpr std::uint32_t kMany = 3 * Board::kRecords + 5;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    const std::uint64_t number = begin(board, 1, i);
+    if (i + 1 < kMany) board.end(1, number);
+  }
+  const std::vector<Record> records = board.records(1);
+  ASSERT_EQ(records.size(), Board::kRecords);
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const std::uint64_t number = kMany - Board::kRecords + i;
+    EXPECT_EQ(records[i].number, number);
+    EXPECT_EQ(records[i].sequence, number);
+    EXPECT_EQ(records[i].context, 7U);
+    EXPECT_EQ(records[i].call.elements, number + 1000);
+    EXPECT_EQ(records[i].ended.has_value(), i + 1 < records.size());
+    if (records[i].ended) {
+      EXPECT_LE(records[i].begun, *records[i].ended);
+    }
+    if (i > 0) {
+      EXPECT_LE(records[i - 1].begun, records[i].begun);
+    }
+  }
+  EXPECT_EQ(board.records(1, kMany - 2).size(), 2U);
+  EXPECT_EQ(board.last(1)->number, kMany - 1);
+  EXPECT_TRUE(board.records(0).empty());
+  EXPECT_TRUE(board.records(2).empty());
+}
+
+// What ended long ago must not be marked on the operation that has its place now.
+TEST(Board, AnOldOperationEndsNobodyElses) {
+  Board board(1);
+  const std::uint64_t old = begin(board, 0, 0);
+  for (std::uint32_t i = 1; i <= Board::kRecords; ++i) begin(board, 0, i);
+  board.end(0, old);
+  for (const Record& record : board.records(0)) EXPECT_FALSE(record.ended) << record.sequence;
+}
+
+TEST(Board, TimesAreThoseOfTheClock) {
+  Board board(1);
+  const auto before = std::chrono::steady_clock::now().time_since_epoch();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  const std::uint64_t number = begin(board, 0, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  board.end(0, number);
+  const auto after = std::chrono::steady_clock::now().time_since_epoch();
+  const Record record = *board.last(0);
+  constexpr auto kSlack = std::chrono::milliseconds(5);
+  EXPECT_GE(record.begun, before + std::chrono::milliseconds(30) - kSlack);
+  EXPECT_GE(*record.ended, record.begun + std::chrono::milliseconds(50) - kSlack);
+  EXPECT_LE(*record.ended, after + kSlack);
+}
+
+TEST(Board, WhoReadsWhileItIsWrittenSeesWholeRecords) {
+  Board board(1);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint32_t i = 0; !stop; ++i) board.end(0, begin(board, 0, i));
+  });
+  for (int i = 0; i < 200; ++i) {
+    for (const Record& record : board.records(0)) {
+      ASSERT_EQ(record.call.elements, record.sequence + std::uint64_t{1000});
+      ASSERT_EQ(record.number, record.sequence);
+    }
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST(Board, TheFirstFateIsToldAndCutToItsRoom) {
+  Board board(2);
+  EXPECT_EQ(board.fate(0), "");
+  board.tell_fate(0, "was killed by signal 9 (Killed)");
+  board.tell_fate(0, "exited with status 1");
+  EXPECT_EQ(board.fate(0), "was killed by signal 9 (Killed)");
+  board.tell_fate(1, std::string(1000, 'x'));
+  EXPECT_LE(board.fate(1).size(), 124U);
+}
+
+TEST(Board, IsInheritedOnlyIfItFits) {
+  Board board(3);
+  begin(board, 2, 5);
+  const auto inherited = [](const std::string& value, int ranks) {
+    ::setenv("TRIREME_BOARD", value.c_str(), 1);
+    return Board::inherited(ranks);
+  };
+  const std::string number = std::to_string(board.descriptor());
+  const auto same = inherited(number, 3);
+  ASSERT_TRUE(same);
+  EXPECT_TRUE(same->watched());
+  EXPECT_EQ(same->last(2)->sequence, 5U);
+  EXPECT_FALSE(inherited(number, 4));
+  EXPECT_FALSE(inherited("x" + number, 3));
+  EXPECT_FALSE(inherited("999999", 3));
+  EXPECT_FALSE(inherited("1", 3));
+  EXPECT_FALSE(inherited("", 3));
+  ::unsetenv("TRIREME_BOARD");
+  EXPECT_FALSE(Board::inherited(3));
+}
+
+}  // namespace
+}  // namespace trireme
