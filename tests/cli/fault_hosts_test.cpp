@@ -1,0 +1,108 @@
+// Faults between hosts, which are network namespaces here: where those can't be had, these tests are skipped.
+#include "support/run.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+using namespace std::chrono_literals;
+
+class HostFault : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const Ran up = lab("up", "3 1gbit");
+    if (up.status == 3) GTEST_SKIP() << up.err;
+    ASSERT_EQ(up.status, 0) << up.err;
+  }
+
+  void TearDown() override { lab("down", ""); }
+
+  Ran lab(const std::string& command, const std::string& rest) const {
+    return shell(fmt::format("'{}' {} --name {} {}", TRIREME_NETLAB, command, name_, rest));
+  }
+
+  static Ran shell(const std::string& script) { return run({"/bin/sh", "-c", script}, 60s); }
+
+  // The example on all hosts; what happens to one rank does not end the others. Each line of a rank's error begins with
+  // the second it was said in.
+  Ran fault(const std::string& arguments, const std::string& meanwhile) const {
+    const std::string rank =
+        fmt::format(R"("$@" {} 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done)", arguments);
+    return shell(fmt::format("({}) & '{}' each --name {} sh -c '{}' rank '{}'; wait", meanwhile, TRIREME_NETLAB, name_,
+                             rank, TRIREME_FAULT));
+  }
+
+  std::string name_ = fmt::format("fault{}", ::getpid());
+};
+
+std::vector<std::string> lines_of(const std::string& text, const std::string& word) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.find(word) != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+// "[1] 1794809054.5 rank 2 ..." says when.
+double time_of(const std::string& line) { return std::stod(line.substr(line.find(' ') + 1)); }
+
+TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
+  const Ran ran =
+      fault("--deadline 50s", fmt::format("sleep 2; ip netns exec trireme-{}-switch ip link set port2 down; "
+                                          "echo [cut] $(date +%s.%N)",
+                                          name_));
+  const auto cut = lines_of(ran.out, "[cut]");
+  ASSERT_EQ(cut.size(), 1U) << ran.out << ran.err;
+  for (const char* rank : {"[0]", "[1]"}) {
+    const auto said = lines_of(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    EXPECT_NE(said[0].find("rank 2 ("), std::string::npos) << said[0];
+    EXPECT_NE(said[0].find("is gone (its host has been silent"), std::string::npos) << said[0];
+    EXPECT_LT(time_of(said[0]) - time_of(cut[0]), 20) << "8 s, and what a busy machine takes";
+  }
+}
+
+// The rank is ended by its id, which all others' messages name.
+TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedAtOnce) {
+  const Ran ran = fault("--kill 1 --after 500ms --deadline 50s", "true");
+  for (const char* rank : {"[0]", "[2]"}) {
+    const auto said = lines_of(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    EXPECT_NE(said[0].find("rank 1 ("), std::string::npos) << said[0];
+    EXPECT_NE(said[0].find("is gone ("), std::string::npos) << said[0];
+  }
+}
+
+TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {
+  const Ran ran = fault("--stop 1 --after 500ms --deadline 2s",
+                        fmt::format("sleep 8; for pid in $(ip netns pids trireme-{}-1); do kill -9 $pid; done", name_));
+  for (const char* rank : {"[0]", "[2]"}) {
+    const auto said = lines_of(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    EXPECT_NE(said[0].find("for rank 1 ("), std::string::npos) << said[0];
+  }
+}
+
+TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
+  std::mt19937 random(23);
+  for (int i = 0; i < 25; ++i) {
+    const int rank = std::uniform_int_distribution(0, 2)(random);
+    const int after = std::uniform_int_distribution(0, 300)(random);
+    const auto begin = std::chrono::steady_clock::now();
+    const Ran ran = fault(fmt::format("--kill {} --after {}ms --deadline 50s", rank, after), "true");
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, 30s) << ran.out << ran.err;
+    const auto named = lines_of(ran.out, fmt::format("rank {} (", rank));
+    ASSERT_EQ(named.size(), 2U) << "run " << i << ": " << ran.out << ran.err;
+  }
+}
+
+}  // namespace
+}  // namespace trireme
