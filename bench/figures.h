@@ -15,6 +15,7 @@ struct Figure {
 
 std::vector<Figure> kernel_figures();
 std::vector<Figure> collective_figures();
+std::vector<Figure> recorder_figures();
 std::vector<Figure> host_figures();      ///< on an emulated cluster
 std::vector<Figure> training_figures();  ///< where LibTorch is built with
 

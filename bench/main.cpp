@@ -86,6 +86,7 @@ std::vector<Figure> figures() {
   std::vector<Figure> all = simulator_figures();
   for (Figure& figure : kernel_figures()) all.push_back(std::move(figure));
   for (Figure& figure : collective_figures()) all.push_back(std::move(figure));
+  for (Figure& figure : recorder_figures()) all.push_back(std::move(figure));
   for (Figure& figure : host_figures()) all.push_back(std::move(figure));
 #ifdef TRIREME_PYTORCH_DDP
   for (Figure& figure : training_figures()) all.push_back(std::move(figure));

@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <x86intrin.h>
@@ -39,6 +40,13 @@ std::uint64_t ticks() {
 #endif
 }
 
+// When an operation ended matters to a few milliseconds only: the clock of the last tick costs a third of any other.
+std::uint64_t roughly_now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  return static_cast<std::uint64_t>((std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec)).count());
+}
+
 static_assert(Word::is_always_lock_free, "a board is shared between processes");
 
 }  // namespace
@@ -54,8 +62,8 @@ struct alignas(64) Entry {
   Word stamp;  ///< the operation's number plus one; 0 while it is written
   Word which;  ///< context and sequence
   Word call[2];
-  Word begun;
-  Word ended;
+  Word begun;  ///< in ticks
+  Word ended;  ///< in nanoseconds; 0: it has not
 };
 
 struct Board::Part {
@@ -141,7 +149,8 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
 
 void Board::end(int rank, std::uint64_t number) {
   Entry& entry = part(rank).entries[number % kRecords];
-  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) entry.ended.store(ticks(), std::memory_order_relaxed);
+  if (entry.stamp.load(std::memory_order_relaxed) == number + 1)
+    entry.ended.store(roughly_now(), std::memory_order_relaxed);
 }
 
 std::vector<Record> Board::records(int rank, std::uint64_t first) const {
@@ -163,12 +172,14 @@ std::vector<Record> Board::records(int rank, std::uint64_t first) const {
     const std::uint64_t ended = entry.ended.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (entry.stamp.load(std::memory_order_relaxed) != number + 1) continue;
-    found.push_back({.number = number,
-                     .context = static_cast<std::uint32_t>(which >> 32),
-                     .sequence = static_cast<std::uint32_t>(which),
-                     .call = Call::unpack(call),
-                     .begun = time_of(begun),
-                     .ended = ended == 0 ? std::nullopt : std::optional(time_of(ended))});
+    found.push_back(
+        {.number = number,
+         .context = static_cast<std::uint32_t>(which >> 32),
+         .sequence = static_cast<std::uint32_t>(which),
+         .call = Call::unpack(call),
+         .begun = time_of(begun),
+         .ended = ended == 0 ? std::nullopt
+                             : std::optional(std::max(time_of(begun), Nanoseconds(static_cast<std::int64_t>(ended))))});
   }
   return found;
 }

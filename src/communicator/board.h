@@ -26,7 +26,7 @@ struct Record {
   std::uint32_t sequence = 0;
   Call call;
   std::chrono::nanoseconds begun{0};              ///< on the steady clock of the host
-  std::optional<std::chrono::nanoseconds> ended;  ///< none: it is under way
+  std::optional<std::chrono::nanoseconds> ended;  ///< to a few milliseconds; none: it is under way
 
   /// "operation 12, allreduce of 1000 f32, sum by ring".
   std::string describe() const;

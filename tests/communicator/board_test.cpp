@@ -70,7 +70,7 @@ TEST(Board, TimesAreThoseOfTheClock) {
   board.end(0, number);
   const auto after = std::chrono::steady_clock::now().time_since_epoch();
   const Record record = *board.last(0);
-  constexpr auto kSlack = std::chrono::milliseconds(5);
+  constexpr auto kSlack = std::chrono::milliseconds(15);  // a tick of the slowest kernels, and a little
   EXPECT_GE(record.begun, before + std::chrono::milliseconds(30) - kSlack);
   EXPECT_GE(*record.ended, record.begun + std::chrono::milliseconds(50) - kSlack);
   EXPECT_LE(*record.ended, after + kSlack);
