@@ -369,6 +369,7 @@ class Launcher {
                                    : fmt::format("was killed by {}{}", name_of_signal(info.si_status),
                                                  info.si_code == CLD_DUMPED ? ", core dumped" : "");
     board_.tell_fate(rank->number, ending_ && !exited ? "was ended by trireme run" : how);
+    server_.tell_ended(rank->number, fmt::format("(pid {}) {}", rank->pid, how));
     if (status == 0) return;
     if (status_ == 0) status_ = status;
     if (ending_) return;

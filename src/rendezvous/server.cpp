@@ -12,8 +12,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <list>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -70,8 +73,8 @@ class Server::Loop {
   }
 
   ~Loop() {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+    stops_ = true;
+    wake();
     thread_.join();
   }
   Loop(const Loop&) = delete;
@@ -79,8 +82,21 @@ class Server::Loop {
 
   std::uint16_t port() const { return port_; }
 
+  void tell_ended(int rank, const std::string& how) {
+    {
+      const std::lock_guard lock(mutex_);
+      told_.emplace_back(rank, how);
+    }
+    wake();
+  }
+
  private:
   struct Session;
+
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+  }
 
   struct Connection {
     std::uint64_t id;  // never used again, unlike descriptors
@@ -121,7 +137,10 @@ class Server::Loop {
     for (int i = 0; i < count; ++i) {
       const std::uint64_t id = events[i].data.u64;
       if (id == kWake) {
-        begin_to_stop();
+        std::uint64_t times = 0;
+        [[maybe_unused]] const ssize_t bytes = ::read(wake_.get(), &times, sizeof(times));
+        take_ended();
+        if (stops_ && !stop_at_) begin_to_stop();
       } else if (id == kListener) {
         accept_some();
       } else if (const auto found = connections_.find(id); found != connections_.end()) {
@@ -146,9 +165,30 @@ class Server::Loop {
     return next == Clock::time_point::max() ? -1 : poll_time(next);
   }
 
+  void take_ended() {
+    std::vector<std::pair<int, std::string>> told;
+    {
+      const std::lock_guard lock(mutex_);
+      told.swap(told_);
+    }
+    for (auto& [rank, how] : told) ended_.emplace(rank, std::move(how));
+    for (Session& session : sessions_) fail_if_one_ended(session);
+  }
+
+  // A rank that has been there and lost its connection is told of by that.
+  void fail_if_one_ended(Session& session) {
+    if (session.meeting.failure()) return;
+    for (const auto& [rank, how] : ended_) {
+      if (session.meeting.presence(rank) != Meeting::Presence::awaited) continue;
+      session.meeting.fail(
+          {Failure::Type::peer,
+           fmt::format("rank {} {} before it came to the rendezvous: does it call init()?", rank, how)});
+      tell_failure(session);
+      return;
+    }
+  }
+
   void begin_to_stop() {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t bytes = ::read(wake_.get(), &count, sizeof(count));
     stop_at_ = many_ ? Clock::now() : Clock::now() + kFarewellPatience;
     accept_at_.reset();
     listener_.close();
@@ -310,6 +350,7 @@ class Server::Loop {
     connection.rank = rank;
     connection.channel.reader.expect_at_most(kMostBlobBytes + sizeof(std::uint32_t));
     send(connection, frame(Kind::welcome, name_));
+    fail_if_one_ended(session);
     if (session.meeting.failure()) send(connection, frame(Kind::failure, *session.meeting.failure()));
   }
 
@@ -390,7 +431,12 @@ class Server::Loop {
   Descriptor poll_;
   Descriptor wake_;
 
+  std::atomic<bool> stops_{false};
+  std::mutex mutex_;
+  std::vector<std::pair<int, std::string>> told_;
+
   // The thread's own.
+  std::map<int, std::string> ended_;  // ranks that will not come, and how they ended
   std::uint64_t next_id_ = 2;
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::list<Connection*> strangers_;  // those that are no ranks, or no more; who has been here longest comes first
@@ -411,6 +457,8 @@ Server::Server(const std::string& host, std::uint16_t port, int ranks, Meetings 
 Server::~Server() = default;
 
 std::uint16_t Server::port() const { return loop_->port(); }
+
+void Server::tell_ended(int rank, const std::string& how) { loop_->tell_ended(rank, how); }
 
 std::unique_ptr<Server> serve(const Place& place) {
   if (!place.serve) return nullptr;

@@ -37,6 +37,10 @@ class Server {
   /// Where it listens.
   std::uint16_t port() const;
 
+  /// A rank will not come any more, which only its parent knows: `how` completes "rank 3 ...". Those who wait for it hear
+  /// of it at once.
+  void tell_ended(int rank, const std::string& how);
+
  private:
   class Loop;
   std::unique_ptr<Loop> loop_;

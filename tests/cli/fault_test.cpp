@@ -123,6 +123,14 @@ TEST_P(Fault, ARunThatGoesWellSaysNothing) {
   EXPECT_EQ(ran.out, "");
 }
 
+TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
+  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                       "3", "--timeout", "30s", "/bin/sh", "-c", fmt::format("[ $RANK = 1 ] || '{}'", TRIREME_FAULT)},
+                      60s);
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "exited with status 0 before it came to the rendezvous").size(), 2U) << ran.err;
+}
+
 std::set<std::string> shared_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

@@ -53,6 +53,35 @@ TEST(Missing, RanksAreNamedToAll) {
   expect_in(message_of<TimeoutError>([&] { late.exchange("", soon()); }), {"ranks 2 and 6 to 8 have not come"});
 }
 
+TEST(Missing, RankThatEndedBeforeItCameIsToldToThoseThatWaitAndThoseThatCome) {
+  Server server("127.0.0.1", 0, 3, Meetings::many);
+  const auto start = Clock::now();
+  const auto errors = on_ranks(3, [&](int rank) {
+    if (rank == 1) {
+      std::this_thread::sleep_for(100ms);
+      server.tell_ended(1, "(pid 17) exited with status 0");
+      return;
+    }
+    if (rank == 2) std::this_thread::sleep_for(300ms);
+    Client client(place_at(server.port(), rank, 3), 10s);
+    expect_in(message_of<PeerError>([&] { client.exchange("", soon()); }),
+              {"rank 1 (pid 17) exited with status 0 before it came"});
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_LT(seconds_since(start), 30);
+}
+
+TEST(Missing, RankThatEndedAfterItHadComeIsNoTrouble) {
+  Server server("127.0.0.1", 0, 2, Meetings::many);
+  const auto errors = on_ranks(2, [&](int rank) {
+    Client client(place_at(server.port(), rank, 2), 10s);
+    client.exchange("", soon());
+    if (rank == 1) server.tell_ended(1, "exited with status 0");
+    client.exchange("", soon());
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST(Missing, RankThatIsThereButNotInTheExchangeIsNamed) {
   Server server("127.0.0.1", 0, 2);
   Client client(place_at(server.port(), 0, 2), 10s);
