@@ -3,6 +3,7 @@
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/notice.h"
 #include "rendezvous/server.h"
 #include "transport/inproc.h"
 #include "transport/shm.h"
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <random>
 #include <sched.h>
 #include <set>
@@ -226,18 +228,25 @@ Communicator join(const Joining& joining, const InitOptions& options) {
 Communicator init(const InitOptions& asked) {
   InitOptions options = asked;
   options.patience = at_most_years(asked.patience);
-  const bool started =
-      !environment("RANK").empty() || !environment("WORLD_SIZE").empty() || !environment("TRIREME_RENDEZVOUS").empty();
-  if (options.alone && !started) return threads_world(1, options).front();
+  if (options.alone && !rendezvous::started_as_rank()) return threads_world(1, options).front();
   const rendezvous::Place place = rendezvous::place_from_environment();
+  Log(Log::level_from_environment(), place.rank)
+      .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
   const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place);
+  std::optional<rendezvous::Notice> notice;
+  if (server && !place.notice.empty()) notice.emplace(place.notice, server->port());
   rendezvous::Client client(place, options.patience);
   const auto deadline = Clock::now() + options.patience;
   return join({.rank = place.rank,
                .ranks = place.ranks,
                .address = client.local_address(),
                .server = client.server_address(),
-               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); }},
+               .exchange =
+                   [&](const std::string& mine) {
+                     auto all = client.exchange(mine, deadline);
+                     notice.reset();  // All have come.
+                     return all;
+                   }},
               options);
 }
 
