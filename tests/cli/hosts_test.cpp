@@ -1,5 +1,6 @@
 // Ranks on several hosts. An agent that just runs its command stands for ssh, so that all hosts are this machine; where
 // there can be network namespaces, hosts with networks of their own come in.
+#include "rendezvous/server.h"
 #include "support/launched.h"
 
 #include <fmt/format.h>
@@ -278,6 +279,18 @@ TEST(Hosts, UseThePortsThatTheyMay) {
   EXPECT_TRUE(contains(ran.out, " 21000-21999\n")) << ran.out;
 }
 
+TEST(Hosts, SayThatAllPortsAreTaken) {
+  const Agents agents;
+  const rendezvous::Server other("", 0, 1);
+  const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_TRUE(contains(ran.err, "another program has that port")) << ran.err;
+  const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
+                         "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
+  EXPECT_EQ(ranks.status, 1);
+  EXPECT_TRUE(contains(ranks.err, "are in use here: allow more (TRIREME_PORTS)")) << ranks.err;
+}
+
 // Hosts with networks of their own.
 class Netlab : public testing::Test {
  protected:
@@ -325,6 +338,35 @@ TEST_F(Netlab, LeavesNoRankWhenTheLauncherIsKilled) {
   started.signal(SIGKILL);
   started.wait();
   expect_gone(all);
+}
+
+TEST_F(Netlab, TakesTheNetworkThatItIsTold) {
+  for (int host = 0; host < 3; ++host) {
+    ASSERT_EQ(
+        run({"/bin/sh", "-c",
+             fmt::format("ip -n trireme-{}-{} address add fd00:77::{}/64 dev eth0 nodad", name(), host, host + 1)})
+            .status,
+        0);
+  }
+  const auto run_hello = [](const std::string& interface) {
+    return run(launch("0:1,1:1,2:1", {"--timeout", "60s", "--interface", interface, "--ports", "23000-23099", "--env",
+                                      "TRIREME_LOG=info", TRIREME_HELLO}));
+  };
+  const Ran six = run_hello("fd00:77::/64");
+  EXPECT_EQ(six.status, 0) << six.err;
+  EXPECT_EQ(sorted_lines(six.out).size(), 3U) << six.out;
+  EXPECT_TRUE(contains(six.err, "[2] trireme: rank 2: peers reach it at [fd00:77::3]:230")) << six.err;
+  const Ran four = run_hello("10.77.0.0/16");
+  EXPECT_EQ(four.status, 0) << four.err;
+  EXPECT_TRUE(contains(four.err, "[0] trireme: rank 0: peers reach it at 10.77.0.1:230")) << four.err;
+  EXPECT_TRUE(contains(four.err, "as TRIREME_INTERFACE asks")) << four.err;
+}
+
+TEST_F(Netlab, RefusesLoopbackBetweenHosts) {
+  const Ran ran = run(launch("1:1,2:1", {"--timeout", "60s", "--env", "TRIREME_INTERFACE=lo", TRIREME_HELLO}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(contains(ran.err, "offers its peers the address 127.0.0.1")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "TRIREME_INTERFACE")) << ran.err;
 }
 
 TEST_F(Netlab, SaysThatAHostDoesNotReachTheLauncher) {
