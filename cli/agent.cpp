@@ -26,6 +26,9 @@ constexpr auto kConnectPatience = 60s;
 // From the end of its output, or its input, to its own.
 constexpr auto kEndPatience = 2s;
 
+// A program in the background that reads from its terminal is stopped.
+bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
 bool is_writable(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) > 0;
@@ -84,9 +87,19 @@ int Agent::exit_status() {
 void Agent::watch(Poll& poll) {
   if (wire_->pending() && to_agent_) poll.on(to_agent_.get(), POLLOUT, [this] { wire_->write_some(); });
   if (errors_) poll.on(errors_.get(), POLLIN, [this] { read_errors(); });
+  if (feeding_ && may_read_input()) poll.on(STDIN_FILENO, POLLIN, [this] { feed(); });
   if (from_agent_ && (finishing_ || (!out_.full() && !err_.full()))) {
     poll.on(from_agent_.get(), POLLIN, [this] { read(); });
   }
+}
+
+// A piece at a time, so that signals are not kept waiting by input that nobody reads.
+void Agent::feed() {
+  std::array<char, std::size_t{32} * 1024> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): read into
+  const ssize_t count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  feeding_ = false;
+  send({{"input", std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)))}});
 }
 
 // What ssh and its like have to say. False if there was nothing.
@@ -149,6 +162,7 @@ void Agent::take(const Message& message) {
   if (message.contains("err")) err_.add(message.at("err").get_ref<const std::string&>());
   if (message.contains("remark"))
     events_.remark(fmt::format("host {}: {}", host_, message.at("remark").get<std::string>()));
+  if (message.contains("taken")) feeding_ = true;
   if (message.contains("quiet")) quiet_ = true;
   if (message.contains("found")) {
     const Message& found = message.at("found");
@@ -192,6 +206,7 @@ void Agent::send(const Message& message) {
 void Agent::start(const Share& share) {
   for (int rank = 0; rank < share.count; ++rank) running_.push_back(share.first + rank);
   quiet_ = false;
+  feeding_ = share.first == 0;
   Message message{{"start", to_message(share)}};
   message["folder"] = std::filesystem::current_path().string();
   send(message);
@@ -232,6 +247,7 @@ void Agent::fail(const std::string& why, int exit_status) {
   while (read_errors()) continue;
   error_lines_.end();
   running_.clear();
+  feeding_ = false;
   quiet_ = true;
   to_agent_.close();
   from_agent_.close();

@@ -57,6 +57,7 @@ class Agent final : public Host {
   void read();
   bool read_errors();
   void read_greeting();
+  void feed();
   void take(const Message& message);
   void lose();
   void fail(const std::string& why, int exit_status);
@@ -82,6 +83,7 @@ class Agent final : public Host {
   std::optional<Found> found_;
   std::vector<int> running_;
   bool quiet_ = true;
+  bool feeding_ = false;    // rank 0 is there, and takes more of this process's input
   bool finishing_ = false;  // what it says is read even if nobody takes it
   bool failed_ = false;
   Clock::time_point heard_at_ = Clock::now();

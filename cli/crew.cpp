@@ -30,7 +30,12 @@ bool sets(const std::vector<std::string>& variables, const std::string& name) {
 void Crew::Rank::signal(int number_of_signal) const { ::kill(own_group ? -pid : pid, number_of_signal); }
 
 Crew::Crew(Ends ends, Sink& out, Sink& err, Events events, std::function<void()> in_child)
-    : ends_(ends), out_(out), err_(err), events_(std::move(events)), in_child_(std::move(in_child)) {}
+    : ends_(ends),
+      out_(out),
+      err_(err),
+      events_(std::move(events)),
+      in_child_(std::move(in_child)),
+      input_(ends == Ends::own ? kOwn : kNull) {}
 
 Crew::~Crew() { kill_and_reap(); }
 
@@ -73,13 +78,14 @@ std::vector<std::string> Crew::common_environment(const Share& share, int cores)
 
 // Returns 0, or why the program can't be executed.
 int Crew::start_rank(const Share& share, int number, const std::vector<std::string>& common) {
-  const bool input = ends_ == Ends::own && share.first + number == 0;
+  const bool input = share.first + number == 0;
   const bool pipes = ends_ == Ends::pipes || share.prefix;
   Command command{.words = share.command, .variables = common};
   command.variables.push_back(fmt::format("RANK={}", share.first + number));
   command.variables.push_back(fmt::format("LOCAL_RANK={}", number));
-  command.own_group = !input || ::isatty(STDIN_FILENO) == 0;  // Only one group can read from a terminal.
-  if (!input) command.input = kNull;
+  command.input = input ? input_ : kNull;
+  // Only one group can read from a terminal.
+  command.own_group = command.input != kOwn || ::isatty(STDIN_FILENO) == 0;
   std::vector<Pipe> output(pipes ? 2 : 0);
   if (pipes) {
     command.output = output[0].in.get();

@@ -17,12 +17,15 @@ class Crew final : public Host {
   /// How ranks get their input and output.
   enum class Ends : std::uint8_t {
     own,    ///< this process's, as far as nothing has to be put before lines; rank 0 reads the input
-    pipes,  ///< all output goes to the sinks, and nobody has input
+    pipes,  ///< all output goes to the sinks, and rank 0 reads what give_input() says
   };
 
   /// `in_child` undoes in a rank what this process has set for itself.
   Crew(Ends ends, Sink& out, Sink& err, Events events, std::function<void()> in_child);
   ~Crew() override;
+
+  /// What rank 0 reads from, if it is started here; without it, there is nothing to read.
+  void give_input(int descriptor) { input_ = descriptor; }
 
   void watch(Poll& poll) override;
   void settle() override;
@@ -67,6 +70,7 @@ class Crew final : public Host {
   Sink& err_;
   const Events events_;
   const std::function<void()> in_child_;
+  int input_;
   std::vector<Rank> ranks_;
 };
 

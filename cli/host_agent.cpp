@@ -43,6 +43,7 @@ class HostAgent {
     poll.on(STDIN_FILENO, POLLIN, [this] { read(); });
     poll.on(signals_.descriptor(), POLLIN, [this] { take_signals(); });
     if (wire_.pending()) poll.on(STDOUT_FILENO, POLLOUT, [this] { wire_.write_some(); });
+    if (input_.pending()) poll.on(input_.descriptor(), POLLOUT, [this] { write_input(); });
     crew_.watch(poll);
     poll.wait(rendezvous::poll_time(std::min(beat_at_, silent_at_)));
     crew_.settle();
@@ -94,6 +95,7 @@ class HostAgent {
   void take(const Message& message) {
     if (message.contains("find")) find(message.at("find"));
     if (message.contains("start")) start(message);
+    if (message.contains("input")) take_input(message.at("input"));
     if (message.contains("end")) crew_.end();
     if (message.contains("kill")) crew_.kill();
     if (message.contains("finish")) crew_.finish();
@@ -138,7 +140,22 @@ class HostAgent {
       return;
     }
     reporting_ = true;
+    Pipe pipe;
+    crew_.give_input(pipe.out.get());
     crew_.start(to_share(message.at("start")));
+    input_end_ = std::move(pipe.in);
+    input_ = Sink(input_end_.get());
+  }
+
+  void take_input(const std::string& bytes) {
+    if (bytes.empty()) input_end_.close();
+    if (input_end_) input_.add(bytes);
+  }
+
+  // Rank 0 may have closed its side: then nobody has to send more.
+  void write_input() {
+    input_.write_some();
+    if (!input_.pending() && !input_.broken()) send({{"taken", true}});
   }
 
   void fail(const std::string& why, int exit_status) {
@@ -168,6 +185,8 @@ class HostAgent {
   Sink wire_{STDOUT_FILENO};
   Sink out_{-1};
   Sink err_{-1};
+  Descriptor input_end_;  // of rank 0's pipe
+  Sink input_{-1};
   Unpacker unpacker_;
   std::optional<ReservedPort> master_port_;
   bool reporting_ = false;  // ranks have been started, and it has not been said that nothing more comes of them

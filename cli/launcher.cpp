@@ -16,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -40,6 +41,13 @@ const std::vector<std::string> kSsh{"ssh", "-T",
                                     "-o",  "ConnectTimeout=20",
                                     "-o",  "ServerAliveInterval=5",
                                     "-o",  "ServerAliveCountMax=3"};
+
+// As one word of the shell by which ssh runs commands.
+std::string quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
 
 // The first port that is free of those that may be used.
 std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezvous::Ports& ports, int ranks) {
@@ -135,7 +143,9 @@ class Launcher {
 
   void add_agent(const std::string& name, int ranks) {
     std::vector<std::string> command = options_.agent.empty() ? kSsh : options_.agent;
-    command.insert(command.end(), {name, options_.agent_program, "host-agent"});
+    const bool shell = std::filesystem::path(command.front()).filename() == "ssh";
+    command.insert(command.end(),
+                   {name, shell ? quoted(options_.agent_program) : options_.agent_program, "host-agent"});
     auto agent = std::make_unique<Agent>(name, command, Agent::Offer{addresses_for(name), server_->port()}, out_, *err_,
                                          events_of(name), in_child());
     Agent* const seen = agent.get();

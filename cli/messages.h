@@ -11,6 +11,8 @@
 //                                                <- out, err   bytes
 //                                                <- ended      ranks, and how
 //                                                <- quiet      nothing more comes of the ranks
+//   input    for rank 0; empty: there is no more ->
+//                                                <- taken      so that more may be sent
 //   signal, end, kill, finish                    ->
 //                                                <- remark     for people
 //                                                <- failed     why, exit status; the agent has ended its ranks

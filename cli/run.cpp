@@ -70,6 +70,7 @@ std::vector<HostSlots> hosts_of(const Options& options) {
 
 // Those of this process that ranks on other hosts get too.
 bool is_passed_on(std::string_view variable) {
+  if (variable.starts_with("TRIREME_RENDEZVOUS=")) return false;
   for (const std::string_view prefix : {"TRIREME_", "OMP_", "OPENBLAS_", "MKL_"}) {
     if (variable.starts_with(prefix)) return true;
   }
@@ -166,11 +167,11 @@ void add_run(CLI::App& app, Action& run) {
       "\n"
       "On several hosts, 'ssh HOST trireme host-agent' (or what --agent says) has to work without questions. The "
       "program\n"
-      "and the present folder have to be there too. Of the environment they get TRIREME_*, OMP_*, OPENBLAS_* and "
-      "MKL_*, and\n"
-      "what --env names; nobody reads the standard input if rank 0 is elsewhere. When the launcher or a connection "
-      "ends,\n"
-      "so do all ranks. 'localhost' is this machine, without ssh.\n"
+      "and the present folder have to be there too. Of the environment ranks there get TRIREME_*, OMP_*, OPENBLAS_* "
+      "and\n"
+      "MKL_*, and what --env names. When the launcher or a connection ends, so do all ranks. 'localhost' is this "
+      "machine,\n"
+      "without ssh.\n"
       "\n"
       "Examples:\n"
       "  trireme run -n 4 ./program --epochs 3\n"

@@ -22,6 +22,8 @@ class Agents {
     return script("trouble", fmt::format("host=$1; shift; if [ $host = b ]; then {}; fi; exec \"$@\"", special));
   }
 
+  std::string ssh(const std::string& text) const { return script("ssh", text); }
+
   // Leaves its number as a process in a file.
   std::string with_pid() const {
     return script("pid", fmt::format("echo $$ > {}.$1; shift; exec \"$@\"", folder_ / "pid"));
@@ -104,6 +106,32 @@ TEST(Hosts, GetTheirVariables) {
   EXPECT_EQ(ran.out, "[0] 1 3 4\n") << ran.err;
   EXPECT_EQ(named.out, "[0] 1 2\n") << named.err;
   EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "NOT_SET"})).err, "--env NOT_SET"));
+}
+
+TEST(Hosts, GiveStandardInputToRankZero) {
+  const Agents agents;
+  const std::string command =
+      fmt::format(R"("{}" run --hosts a:1,b:1 --agent {} --no-prefix sh -c 'echo $RANK $(cksum)')", TRIREME_PROGRAM,
+                  agents.plain());
+  const std::string input = "head -c 1000000 /dev/zero | tr '\\0' x";
+  const std::string expected = run({"/bin/sh", "-c", input + " | cksum"}).out;
+  const std::string nothing = run({"/bin/sh", "-c", "cksum < /dev/null"}).out;
+  const Ran ran = run({"/bin/sh", "-c", input + " | " + command});
+  EXPECT_EQ(sorted_lines(ran.out), sorted_lines("0 " + expected + "1 " + nothing)) << ran.err;
+  // Nobody has to read it.
+  const std::string unread = fmt::format(R"("{}" run --hosts a:1 --agent {} true)", TRIREME_PROGRAM, agents.plain());
+  EXPECT_EQ(run({"/bin/sh", "-c", "yes | " + unread}).status, 0);
+}
+
+TEST(Hosts, AreReachedBySsh) {
+  const Agents agents;
+  // As ssh does, it gives its words to a shell.
+  const std::string ssh = agents.ssh(R"(while [ "$1" != node-1 ]; do shift; done; shift; eval "$*")");
+  const std::string folder = std::filesystem::path(ssh).parent_path();
+  const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
+                       "node-1:2", "/bin/sh", "-c", "echo $RANK"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0", "[1] 1"}));
 }
 
 TEST(HostsEnd, WithTheStatusOfTheFirstToFail) {
