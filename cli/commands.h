@@ -26,6 +26,7 @@ void add_simulate(CLI::App& app, Action& run);
 void add_choose(CLI::App& app, Action& run);
 void add_race(CLI::App& app, Action& run);
 void add_run(CLI::App& app, Action& run);
+void add_host_agent(CLI::App& app, Action& run);
 void add_bench(CLI::App& app, Action& run);
 void add_bench_rank(CLI::App& app, Action& run);
 void add_tune(CLI::App& app, Action& run);

@@ -1,11 +1,12 @@
 #include "cli/launcher.h"
 
-#include "cli/cores.h"
+#include "cli/agent.h"
+#include "cli/crew.h"
 #include "cli/files.h"
 #include "cli/lines.h"
 #include "cli/process.h"
 #include "cli/report.h"
-#include "communicator/board.h"
+#include "cli/reserved_port.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
 #include "rendezvous/socket.h"
@@ -14,246 +15,254 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <memory>
-#include <poll.h>
-#include <string_view>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
 namespace trireme::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
-/// How long ranks may go on when one has failed, before they are ended.
-constexpr auto kLastWords = std::chrono::seconds(1);
+// How long an agent may take to say that ranks that were killed have ended.
+constexpr auto kReportPatience = 5s;
 
-/// How often records are looked at for who comes late.
-constexpr auto kLook = std::chrono::milliseconds(50);
+// How long ranks may go on when one has failed, before they are ended.
+constexpr auto kLastWords = 1s;
+
+// How often records are looked at for who comes late.
+constexpr auto kLook = 50ms;
 
 std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
 
-// A port for what programs do with MASTER_PORT. Bound but not listened at, it is nobody else's, and still free for a
-// rank that listens there with SO_REUSEADDR, as servers do.
-class ReservedPort {
- public:
-  ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int yes = 1;
-    const rendezvous::Address address = rendezvous::resolve("127.0.0.1", 0).front();
-    if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
-        ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0) {
-      fail_with_errno("no port");
+bool is_this_machine(const std::string& host) { return host == "localhost" || rendezvous::is_loopback(host); }
+
+// ssh asks no questions that nobody would see, and notices when the other side is gone.
+const std::vector<std::string> kSsh{"ssh", "-T",
+                                    "-o",  "BatchMode=yes",
+                                    "-o",  "ConnectTimeout=20",
+                                    "-o",  "ServerAliveInterval=5",
+                                    "-o",  "ServerAliveCountMax=3"};
+
+// As one word of the shell by which ssh runs commands.
+std::string quoted(const std::string& word) {
+  std::string quoted = "'";
+  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+// The first port that is free of those that may be used.
+std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezvous::Ports& ports, int ranks) {
+  for (int port = ports.first;; ++port) {
+    try {
+      return std::make_unique<rendezvous::Server>(host, static_cast<std::uint16_t>(port), ranks,
+                                                  rendezvous::Meetings::many, "trireme run");
+    } catch (const SystemError&) {
+      if (port == ports.last) throw;
     }
   }
-  std::uint16_t number() const { return rendezvous::local_port(socket_); }
-
- private:
-  Descriptor socket_;
-};
-
-// How the output of a rank comes.
-struct Stream {
-  Descriptor descriptor;
-  Lines lines;
-  Sink* sink;
-};
-
-struct Rank {
-  int number = 0;
-  pid_t pid = -1;
-  bool own_group = true;       // with all that it starts
-  bool ended = false;          // though still there as a zombie, so that its number is not given to another
-  bool failed = false;         // before all were ended
-  std::uint64_t recorded = 0;  // operations of it that were looked at
-  std::vector<Stream> streams{};
-
-  void signal(int number_of_signal) const { ::kill(own_group ? -pid : pid, number_of_signal); }
-};
+}
 
 class Launcher {
  public:
   explicit Launcher(const Launch& options)
       : options_(options),
-        server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run"),
-        board_(options.ranks),
-        file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)) {
+        reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
+        server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks)),
+        file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
+        ranks_(static_cast<std::size_t>(options.ranks)) {
+    for (int rank = 0; rank < options.ranks; ++rank) ranks_[rank].rank = rank;
     struct stat out {};
     struct stat err {};
     const bool same = ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
                       out.st_dev == err.st_dev && out.st_ino == err.st_ino;
     if (same) err_ = &out_;  // Or a long line of one might have one of the other in it.
     if (options.timeout) timeout_at_ = after(*options.timeout);
-    if (options.report) look_at_ = Clock::now();
   }
-
-  ~Launcher() {
-    for (const Rank& rank : ranks_) {
-      if (!rank.ended) rank.signal(SIGKILL);
-    }
-    for (const Rank& rank : ranks_) reap(rank);
-  }
-  Launcher(const Launcher&) = delete;
-  Launcher& operator=(const Launcher&) = delete;
 
   int run() {
-    if (!start_all()) ending_ = true;
-    while (!finished()) turn();
-    if (ending_ || failed_at_) {
-      // What ranks have started, and left behind. Their groups are theirs as long as the zombies are there.
-      for (const Rank& rank : ranks_) {
-        if (rank.own_group) rank.signal(SIGKILL);
+    if (options_.hosts.empty()) {
+      add_crew("", options_.ranks);
+    } else {
+      for (const HostSlots& host : options_.hosts) {
+        options_.agent.empty() && is_this_machine(host.host) ? add_crew(host.host, host.slots)
+                                                             : add_agent(host.host, host.slots);
       }
     }
-    report();
+    while (!ending_ && !all(&Host::ready)) turn();
+    if (!ending_) start_all();
+    while (!finished()) turn();
+    // What ranks have started, and left behind. Their groups are theirs as long as the zombies are there.
+    if (ending_ || failed_at_) each([](Host& host) { host.kill(); });
+    if (started_) report();
     return status_;
   }
 
  private:
+  struct Place {
+    std::string name;  // as the user calls it
+    int ranks = 0;
+    int first = 0;  // of them
+    std::unique_ptr<Host> host{};
+    Agent* agent = nullptr;  // if it is elsewhere
+  };
+
   static Clock::time_point after(Seconds time) {
     constexpr Seconds kLongest = std::chrono::hours(24 * 365);
     return Clock::now() + std::chrono::ceil<Clock::duration>(std::min(time, kLongest));
   }
 
-  static void reap(const Rank& rank) {
-    while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) continue;
+  bool reaches_others() const {
+    return std::any_of(options_.hosts.begin(), options_.hosts.end(),
+                       [&](const HostSlots& host) { return !options_.agent.empty() || !is_this_machine(host.host); });
+  }
+
+  template <typename Act>
+  void each(Act act) {
+    for (Place& place : places_) act(*place.host);
+  }
+
+  bool all(bool (Host::*is)() const) const {
+    return std::all_of(places_.begin(), places_.end(), [&](const Place& place) { return ((*place.host).*is)(); });
   }
 
   void say(const std::string& message) { err_->add(fmt::format("trireme run: {}\n", message)); }
 
-  bool start_all() {
-    const Cores cores;
-    const bool pin = options_.pin && cores.count() >= options_.ranks;
-    const std::vector<std::string> common = common_environment(std::max(1, cores.count() / options_.ranks));
-    ranks_.reserve(static_cast<std::size_t>(options_.ranks));
-    bool pinned = true;
-    int error = 0;
-    for (int rank = 0; rank < options_.ranks && error == 0; ++rank) {
-      if (pin) pinned = cores.bind_to_share(rank, options_.ranks) && pinned;
-      error = start_rank(rank, common);
-    }
-    if (pin) cores.unbind();
-    if (!pinned) say("this system does not let ranks be pinned to cores; they share all of them");
-    if (error != 0) give_up_start(error);
-    return error == 0;
-  }
-
-  std::vector<std::string> common_environment(int threads) const {
-    std::vector<std::string> variables;
-    const auto is_set = [](const char* name) {
-      return std::getenv(name) != nullptr;  // NOLINT(concurrency-mt-unsafe): nothing changes the environment
-    };
-    for (const char* const name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
-      if (!is_set(name)) variables.push_back(fmt::format("{}={}", name, threads));
-    }
-    variables.push_back(fmt::format("WORLD_SIZE={}", options_.ranks));
-    variables.push_back(fmt::format("LOCAL_WORLD_SIZE={}", options_.ranks));
-    variables.emplace_back("MASTER_ADDR=127.0.0.1");
-    variables.push_back(fmt::format("MASTER_PORT={}", master_port_.number()));
-    variables.push_back(fmt::format("TRIREME_RENDEZVOUS=127.0.0.1:{}", server_.port()));
-    variables.push_back(fmt::format("TRIREME_BOARD={}", board_.descriptor()));
-    return variables;
-  }
-
-  // Returns 0, or why the program can't be executed.
-  int start_rank(int number, const std::vector<std::string>& common) {
-    Command command{.words = options_.command, .variables = common};
-    command.variables.push_back(fmt::format("RANK={}", number));
-    command.variables.push_back(fmt::format("LOCAL_RANK={}", number));
-    command.own_group = number > 0 || ::isatty(STDIN_FILENO) == 0;  // Only one group can read from a terminal.
-    if (number > 0) command.input = kNull;
-    std::vector<Pipe> output(options_.prefix ? 2 : 0);
-    if (options_.prefix) {
-      command.output = output[0].in.get();
-      command.error = output[1].in.get();
-    }
-    const Started started = start(command, [this] {
+  std::function<void()> in_child() const {
+    return [this] {
       limit_.restore();
       signals_.restore();
-      ::fcntl(board_.descriptor(), F_SETFD, 0);  // It is the child's own, and stays closed on exec here.
-    });
-    Rank& rank = ranks_.emplace_back(Rank{.number = number, .pid = started.pid, .own_group = command.own_group});
-    const std::string prefix = fmt::format("[{:{}}] ", number, fmt::formatted_size("{}", options_.ranks - 1));
-    for (Pipe& pipe : output) {
-      Sink& sink = &pipe == output.data() ? out_ : *err_;
-      ::fcntl(pipe.out.get(), F_SETFL, O_NONBLOCK);
-      rank.streams.push_back({std::move(pipe.out), Lines(prefix, sink), &sink});
-    }
-    return started.error;
+    };
   }
 
-  void give_up_start(int error) {
-    const std::string& program = options_.command.front();
-    std::string hint;
-    std::error_code ignored;
-    if (error == ENOENT && program.find('/') == std::string::npos && std::filesystem::exists(program, ignored)) {
-      hint = fmt::format("; did you mean './{}'?", program);
+  Host::Events events_of(const std::string& host) {
+    return {.ended =
+                [this, host](const std::vector<End>& ended) {
+                  for (const End& end : ended) conclude(host, end);
+                },
+            .recorded = [this](const Recorded& recorded) { take_records(recorded); },
+            .failed =
+                [this, host](const std::string& why, int exit_status) {
+                  lose_ranks_of(host);
+                  give_up(why, exit_status);
+                },
+            .remark = [this](const std::string& text) { say(text); }};
+  }
+
+  void add_crew(const std::string& name, int ranks) {
+    places_.push_back(
+        {name, ranks, 0, std::make_unique<Crew>(Crew::Ends::own, out_, *err_, events_of(name), in_child())});
+  }
+
+  void add_agent(const std::string& name, int ranks) {
+    std::vector<std::string> command = options_.agent.empty() ? kSsh : options_.agent;
+    const bool shell = std::filesystem::path(command.front()).filename() == "ssh";
+    command.insert(command.end(),
+                   {name, shell ? quoted(options_.agent_program) : options_.agent_program, "host-agent"});
+    auto agent = std::make_unique<Agent>(name, command, Agent::Offer{addresses_for(name), server_->port()}, out_, *err_,
+                                         events_of(name), in_child());
+    Agent* const seen = agent.get();
+    places_.push_back({name, ranks, 0, std::move(agent), seen});
+  }
+
+  // Where a host may find this machine: by the way towards it, if that is known, or else wherever it tries with success.
+  // Loopback comes last: it is good for a host that is this machine after all.
+  std::vector<std::string> addresses_for(const std::string& host) const {
+    if (!options_.address.empty()) return {options_.address};
+    std::vector<std::string> addresses = rendezvous::choose_addresses(options_.interface);
+    if (const auto on_the_way = rendezvous::address_towards(host)) {
+      const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
+      if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
     }
-    say(explain_failed_start(program, error) + hint);
-    status_ = error == ENOENT ? kNotFound : kNotExecutable;
-    for (const Rank& rank : ranks_) rank.signal(SIGKILL);
+    if (options_.interface.empty()) addresses.emplace_back("127.0.0.1");
+    return addresses;
+  }
+
+  void start_all() {
+    const std::string master = master_address();
+    const std::uint16_t master_port =
+        places_.front().agent != nullptr ? places_.front().agent->found().port : reserved_.emplace(reach_).number();
+    int first = 0;
+    for (Place& place : places_) {
+      Share share{.first = first,
+                  .count = place.ranks,
+                  .ranks = options_.ranks,
+                  .command = options_.command,
+                  .variables = options_.variables,
+                  .prefix = options_.prefix,
+                  .pin = options_.pin,
+                  .report = options_.report};
+      const std::string rendezvous = place.agent != nullptr ? place.agent->found().rendezvous : "127.0.0.1";
+      share.variables.push_back(fmt::format("MASTER_ADDR={}", master));
+      share.variables.push_back(fmt::format("MASTER_PORT={}", master_port));
+      share.variables.push_back(
+          fmt::format("TRIREME_RENDEZVOUS={}", rendezvous::format_host_and_port(rendezvous, server_->port())));
+      place.first = first;
+      first += place.ranks;
+      started_ = true;
+      if (options_.report) look_at_ = Clock::now() + kLook;
+      place.host->start(share);
+      if (ending_) return;  // Its program is not there.
+    }
+  }
+
+  // Of the host of rank 0, as the others reach it: what is loopback to itself is where they reach the launcher.
+  std::string master_address() const {
+    const Agent* const first = places_.front().agent;
+    if (first != nullptr && !rendezvous::is_loopback(first->found().address)) return first->found().address;
+    for (const Place& place : places_) {
+      if (place.agent != nullptr && !rendezvous::is_loopback(place.agent->found().rendezvous)) {
+        return place.agent->found().rendezvous;
+      }
+    }
+    return "127.0.0.1";
+  }
+
+  std::vector<int> running() const {
+    std::vector<int> numbers;
+    for (const Place& place : places_) {
+      const std::vector<int> here = place.host->running();
+      numbers.insert(numbers.end(), here.begin(), here.end());
+    }
+    return numbers;
   }
 
   bool all_ended() const {
-    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
-  }
-
-  bool streams_open() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return !rank.streams.empty(); });
+    return std::all_of(places_.begin(), places_.end(),
+                       [](const Place& place) { return place.host->running().empty(); });
   }
 
   bool pending() const { return out_.pending() || err_->pending(); }
 
   bool finished() const {
+    if (given_up()) return true;
     if (!all_ended()) return false;
     if (give_up_at_ && Clock::now() >= *give_up_at_) return true;
-    return !streams_open() && !pending();
+    return all(&Host::quiet) && !pending();
   }
+
+  // On a host that does not even say that what was killed has ended.
+  bool given_up() const { return give_up_at_ && Clock::now() >= *give_up_at_ + kReportPatience; }
 
   // Ranks have ended, and what they started is not waited for, or no longer than the grace.
   bool nothing_more_comes() const { return (!ending_ || give_up_at_) && all_ended(); }
 
   void turn() {
-    std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}};
-    std::vector<Stream*> polled;
-    for (const Sink* sink : {&out_, &own_err_}) {
-      if (sink->pending()) entries.push_back({sink->descriptor(), POLLOUT, 0});
+    Poll poll;
+    poll.on(signals_.descriptor(), POLLIN, [this] { take_signals(); });
+    for (Sink* sink : {&out_, &own_err_}) {
+      if (sink->pending()) poll.on(sink->descriptor(), POLLOUT, [sink] { sink->write_some(); });
     }
-    const std::size_t sinks_end = entries.size();
-    for (Rank& rank : ranks_) {
-      for (Stream& stream : rank.streams) {
-        if (stream.sink->full()) continue;
-        entries.push_back({stream.descriptor.get(), POLLIN, 0});
-        polled.push_back(&stream);
-      }
-    }
-    if (::poll(entries.data(), entries.size(), wait_time()) < 0 && errno != EINTR) fail_with_errno("poll");
-    if (entries[0].revents != 0) take_signals();
-    for (std::size_t i = 1; i < sinks_end; ++i) {
-      if (entries[i].revents != 0) (entries[i].fd == out_.descriptor() ? out_ : own_err_).write_some();
-    }
-    for (std::size_t i = 0; i < polled.size(); ++i) {
-      if (entries[sinks_end + i].revents != 0 && polled[i]->descriptor) read(*polled[i]);
-    }
-    const bool over = nothing_more_comes();
-    for (Rank& rank : ranks_) {
-      if (over) drain(rank);
-      for (Stream& stream : rank.streams) {
-        if (over) close(stream);
-      }
-      std::erase_if(rank.streams, [](const Stream& stream) { return !stream.descriptor; });
-    }
+    each([&](Host& host) { host.watch(poll); });
+    poll.wait(wait_time());
+    each([](Host& host) { host.settle(); });
+    if (started_ && nothing_more_comes() && !std::exchange(finishing_, true)) each([](Host& host) { host.finish(); });
     if (out_.broken() && !ending_) {
       say("nobody reads the output any more; ending all ranks");
       status_ = 128 + SIGPIPE;
@@ -264,8 +273,13 @@ class Launcher {
 
   int wait_time() const {
     auto next = Clock::time_point::max();
-    for (const auto& time : {timeout_at_, end_at_, kill_at_, look_at_, all_ended() ? give_up_at_ : std::nullopt}) {
+    std::optional<Clock::time_point> over;
+    if (give_up_at_) over = all_ended() ? *give_up_at_ : *give_up_at_ + kReportPatience;
+    for (const auto& time : {timeout_at_, look_at_, end_at_, kill_at_, over}) {
       if (time) next = std::min(next, *time);
+    }
+    for (const Place& place : places_) {
+      if (const auto time = place.host->wake_at()) next = std::min(next, *time);
     }
     return next == Clock::time_point::max() ? -1 : rendezvous::poll_time(next);
   }
@@ -274,40 +288,19 @@ class Launcher {
     const auto now = Clock::now();
     if (timeout_at_ && now >= *timeout_at_) {
       timeout_at_.reset();
-      if (!all_ended() && !ending_) {
+      if (!(started_ && all_ended()) && !ending_) {
         say(fmt::format("the time of {} is over; ending all ranks", format_time(*options_.timeout)));
         status_ = kTimedOut;
         end_all();
       }
     }
-    if (look_at_ && now >= *look_at_) look_for_stragglers();
+    if (look_at_ && now >= *look_at_) {
+      look_at_ = now + kLook;
+      stragglers_.settle();
+      each([](Host& host) { host.look(); });
+    }
     if (end_at_ && now >= *end_at_) end_all();
     if (kill_at_ && now >= *kill_at_) kill_all(fmt::format("within {}", format_time(options_.grace)));
-  }
-
-  // False if there was nothing.
-  static bool read(Stream& stream) {
-    std::array<char, std::size_t{64} * 1024> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): read into
-    const ssize_t count = ::read(stream.descriptor.get(), buffer.data(), buffer.size());
-    if (count > 0) {
-      stream.lines.add({buffer.data(), static_cast<std::size_t>(count)});
-    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-      close(stream);
-    }
-    return count > 0;
-  }
-
-  // Takes what is there. A pipe holds no more than this, unless something that the rank has left behind still fills it.
-  static void drain(Rank& rank) {
-    constexpr int kMostReads = 16;
-    for (Stream& stream : rank.streams) {
-      for (int i = 0; i < kMostReads && stream.descriptor && read(stream); ++i) continue;
-    }
-  }
-
-  static void close(Stream& stream) {
-    stream.lines.end();
-    stream.descriptor.close();
   }
 
   void take_signals() {
@@ -316,113 +309,90 @@ class Launcher {
       const int signal = static_cast<int>(info.ssi_signo);
       // The terminal sends to all of its group itself.
       const bool by_terminal = info.ssi_code == SI_KERNEL;
-      switch (signal) {
-        case SIGCHLD: take_ended(); break;
-        case SIGTSTP:
-          pass_on(signal, by_terminal);
-          ::raise(SIGSTOP);
-          break;
-        case SIGINT:
-          pass_on(signal, by_terminal);
-          if (std::exchange(interrupted_, true)) kill_all("at the first interrupt");
-          begin_grace();
-          break;
-        case SIGTERM:
-        case SIGQUIT:
-          pass_on(signal, by_terminal);
-          begin_grace();
-          break;
-        default: pass_on(signal, by_terminal);
+      if (signal == SIGCHLD) {
+        each([](Host& host) { host.look_for_ended(); });
+        continue;
       }
+      each([&](Host& host) { host.pass_on(signal, by_terminal); });
+      if (signal == SIGTSTP) ::raise(SIGSTOP);
+      if (signal == SIGINT && std::exchange(interrupted_, true)) kill_all("at the first interrupt");
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) begin_grace();
+      if (!started_ && signal == SIGHUP) begin_grace();
+      if (!started_ && ending_ && status_ == 0) status_ = 128 + signal;
     }
   }
 
-  void pass_on(int signal, bool by_terminal) const {
-    for (const Rank& rank : ranks_) {
-      if (!rank.ended && (rank.own_group || !by_terminal)) rank.signal(signal);
-    }
-  }
-
-  void take_ended() {
-    std::vector<siginfo_t> ended;
-    for (Rank& rank : ranks_) {
-      if (rank.ended) continue;
-      siginfo_t info{};
-      if (::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0)
-        fail_with_errno("waitid");
-      if (info.si_pid == 0) continue;
-      rank.ended = true;
-      drain(rank);  // What it said comes before what is said of it.
-      ended.push_back(info);
-    }
-    // Of those that ended together, the killed are rather the cause, and those that exited its victims.
-    std::stable_partition(ended.begin(), ended.end(), [](const siginfo_t& info) { return info.si_code != CLD_EXITED; });
-    for (const siginfo_t& info : ended) conclude(info);
-  }
-
-  void conclude(const siginfo_t& info) {
-    const bool exited = info.si_code == CLD_EXITED;
-    const int status = exited ? info.si_status : 128 + info.si_status;
-    const auto rank =
-        std::find_if(ranks_.begin(), ranks_.end(), [&](const Rank& one) { return one.pid == info.si_pid; });
-    const std::string how = exited ? fmt::format("exited with status {}", status)
-                                   : fmt::format("was killed by {}{}", name_of_signal(info.si_status),
-                                                 info.si_code == CLD_DUMPED ? ", core dumped" : "");
-    board_.tell_fate(rank->number, ending_ && !exited ? "was ended by trireme run" : how);
-    server_.tell_ended(rank->number, fmt::format("(pid {}) {}", rank->pid, how));
+  void conclude(const std::string& host, const End& end) {
+    const int status = end.exited ? end.status : 128 + end.status;
+    const std::string how =
+        end.exited ? fmt::format("exited with status {}", status)
+                   : fmt::format("was killed by {}{}", name_of_signal(end.status), end.dumped ? ", core dumped" : "");
+    RankReport& rank = ranks_[end.rank];
+    rank.pid = end.pid;
+    rank.host = host;
+    const std::string where = fmt::format("(pid {}{})", end.pid, host.empty() ? "" : " on " + host);
+    tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
-    if (ending_) return;
-    rank->failed = !failed_at_;
-    if (failed_at_) return;
+    if (ending_ || failed_at_) return;
+    rank.failed = true;
     failed_at_ = Clock::now();
-    say(fmt::format("rank {} (pid {}) {}{}", rank->number, rank->pid, how,
-                    all_ended() ? "" : "; ending the other ranks"));
+    say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
     // They know it too, and may have something to say about it.
     end_at_ = Clock::now() + kLastWords;
   }
 
-  void look_for_stragglers() {
-    for (Rank& rank : ranks_) {
-      const std::vector<Record> records = board_.records(rank.number, rank.recorded);
-      if (!records.empty()) rank.recorded = records.back().number + 1;
-      stragglers_.take(rank.number, records);
+  void tell_fate(RankReport& rank, const std::string& how, const std::string& where) {
+    rank.fate = how;
+    each([&](Host& host) { host.tell_fate(rank.rank, how); });
+    server_->tell_ended(rank.rank, where + " " + how);
+  }
+
+  void lose_ranks_of(const std::string& host) {
+    for (const Place& place : places_) {
+      if (!started_ || place.name != host) continue;
+      for (int number = place.first; number < place.first + place.ranks; ++number) {
+        if (!ranks_[number].fate.empty()) continue;
+        ranks_[number].host = host;
+        tell_fate(ranks_[number], "was on a host that is lost", "on " + host);
+      }
     }
-    stragglers_.settle();
-    look_at_ = all_ended() ? std::nullopt : std::optional(Clock::now() + kLook);
+  }
+
+  void take_records(const Recorded& recorded) {
+    Record last = recorded.records.back();
+    last.begun -= recorded.offset;
+    if (last.ended) *last.ended -= recorded.offset;
+    ranks_[recorded.rank].last = last;
+    if (options_.report) stragglers_.take(recorded.rank, recorded.records, recorded.offset);
   }
 
   void report() {
-    if (options_.report) {
-      look_for_stragglers();
-      stragglers_.settle();
-    }
     if (!failed_at_ && !options_.report && !file_) return;
-    std::vector<RankReport> all;
-    for (const Rank& rank : ranks_) {
-      all.push_back({.rank = rank.number,
-                     .pid = rank.pid,
-                     .fate = board_.fate(rank.number),
-                     .failed = rank.failed,
-                     .last = board_.last(rank.number),
-                     .seen = failed_at_.value_or(Clock::now()).time_since_epoch()});
-    }
-    const bool any = std::any_of(all.begin(), all.end(), [](const RankReport& rank) { return rank.last.has_value(); });
+    stragglers_.settle();
+    stragglers_.settle();
+    for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
+    const bool any =
+        std::any_of(ranks_.begin(), ranks_.end(), [](const RankReport& rank) { return rank.last.has_value(); });
     std::string text;
-    if (any || options_.report) text += format_ranks(all);
+    if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
     while (err_->pending() && !err_->broken()) err_->write_some();
-    if (file_) file_->save(report_as_json(all, stragglers_));
+    if (file_) file_->save(report_as_json(ranks_, stragglers_));
+  }
+
+  // A host can't be used, or not any more.
+  void give_up(const std::string& why, int exit_status) {
+    if (status_ == 0) status_ = exit_status;
+    if (ending_ && started_) return;
+    say(fmt::format("{}{}", why, all_ended() ? "" : "; ending the other ranks"));
+    end_all();
   }
 
   void end_all() {
     end_at_.reset();
-    for (const Rank& rank : ranks_) {
-      if (rank.ended && !rank.own_group) continue;
-      rank.signal(SIGTERM);
-      rank.signal(SIGCONT);  // Who is stopped would not hear it.
-    }
+    each([](Host& host) { host.end(); });
     begin_grace();
   }
 
@@ -434,39 +404,39 @@ class Launcher {
   void kill_all(const std::string& when) {
     kill_at_.reset();
     if (give_up_at_) return;
-    std::vector<int> stubborn;
-    for (const Rank& rank : ranks_) {
-      if (!rank.ended) stubborn.push_back(rank.number);
-      if (!rank.ended || rank.own_group) rank.signal(SIGKILL);
-    }
+    const std::vector<int> stubborn = running();
+    each([](Host& host) { host.kill(); });
     if (!stubborn.empty()) {
       say(fmt::format("{} did not end {}; killing {}", rendezvous::list_ranks(stubborn), when,
                       stubborn.size() == 1 ? "it" : "them"));
     }
-    give_up_at_ = Clock::now() + std::chrono::seconds(1);
+    give_up_at_ = Clock::now() + 1s;
   }
 
   const Launch& options_;
   Signals signals_;
   FileLimit limit_;
-  ReservedPort master_port_;
-  rendezvous::Server server_;
-  Board board_;
+  const ReservedPort::Reach reach_;
+  std::optional<ReservedPort> reserved_;
+  std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
+  std::vector<RankReport> ranks_;
   Stragglers stragglers_;
   Sink out_{STDOUT_FILENO};
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
-  std::vector<Rank> ranks_;
   int status_ = 0;
-  bool ending_ = false;       // one way or another
+  bool started_ = false;
+  bool ending_ = false;  // one way or another
+  bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience
   std::optional<Clock::time_point> timeout_at_;
-  std::optional<Clock::time_point> failed_at_;  // the first rank did
+  std::optional<Clock::time_point> failed_at_;  // the first rank
+  std::optional<Clock::time_point> look_at_;    // records
   std::optional<Clock::time_point> end_at_;     // those that did not end by themselves
-  std::optional<Clock::time_point> look_at_;    // how far ranks have come
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;  // on output that nobody takes, once ranks were killed
+  std::vector<Place> places_;                    // first to go: what it runs tells the others
 };
 
 }  // namespace

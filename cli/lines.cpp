@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 #include <unistd.h>
+#include <utility>
 
 namespace trireme::cli {
 namespace {
@@ -41,7 +42,18 @@ void Sink::write_some() {
   }
 }
 
+std::string Sink::take() {
+  std::string taken = std::move(bytes_).substr(written_);
+  bytes_.clear();
+  written_ = 0;
+  return taken;
+}
+
 void Lines::add(std::string_view bytes) {
+  if (!whole_) {
+    sink_->add(bytes);
+    return;
+  }
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     const std::size_t count = newline == std::string_view::npos ? bytes.size() : newline;

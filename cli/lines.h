@@ -25,6 +25,9 @@ class Sink {
   /// Writes a piece; to be called when the descriptor is writable.
   void write_some();
 
+  /// What is pending, for somebody else to write.
+  std::string take();
+
  private:
   int descriptor_;
   std::string bytes_;
@@ -37,6 +40,13 @@ class Lines {
  public:
   Lines(std::string prefix, Sink& sink) : prefix_(std::move(prefix)), sink_(&sink) {}
 
+  /// Passes on everything at once, and as it is.
+  static Lines as_they_come(Sink& sink) {
+    Lines lines("", sink);
+    lines.whole_ = false;
+    return lines;
+  }
+
   void add(std::string_view bytes);
 
   /// Nothing more comes: a last line without its end is given one.
@@ -45,6 +55,7 @@ class Lines {
  private:
   std::string prefix_;
   Sink* sink_;
+  bool whole_ = true;
   std::string line_;  // that has begun
 };
 

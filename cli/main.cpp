@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   trireme::cli::add_choose(app, run);
   trireme::cli::add_race(app, run);
   trireme::cli::add_run(app, run);
+  trireme::cli::add_host_agent(app, run);
   trireme::cli::add_bench(app, run);
   trireme::cli::add_bench_rank(app, run);
   trireme::cli::add_tune(app, run);

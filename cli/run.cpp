@@ -1,4 +1,4 @@
-// trireme run: the ranks of a program on this machine.
+// trireme run: the ranks of a program, on this machine or on several.
 #include "cli/commands.h"
 #include "cli/launcher.h"
 #include "trireme/error.h"
@@ -6,8 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace trireme::cli {
 namespace {
@@ -23,13 +31,22 @@ struct Options {
   std::string timeout;
   bool report = false;
   std::string report_file;
+  std::vector<std::string> variables;
+  std::string hosts;
+  std::string hostfile;
+  std::string agent;
+  std::string agent_program;
+  std::string interface;
+  std::string address;
+  std::string ports;
 };
 
 // What follows the options is not CLI11's, so that it does not know of it.
 class Formatter : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-    return "Usage: trireme run -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
+    return "Usage: trireme run -n RANKS [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n"
+           "       trireme run --hosts HOST:RANKS,... [OPTIONS] [--] PROGRAM [ARGUMENTS...]\n";
   }
 };
 
@@ -40,12 +57,85 @@ void keep_what_follows_dashes(CLI::App& command) {
   command.validate_positionals();
 }
 
+std::vector<HostSlots> hosts_of(const Options& options) {
+  if (!options.hosts.empty() && !options.hostfile.empty()) {
+    throw UsageError("run: give --hosts or --hostfile, not both");
+  }
+  if (!options.hosts.empty()) return parse_hosts(options.hosts);
+  if (!options.hostfile.empty()) return read_hostfile(options.hostfile);
+  for (const auto& [name, value] : {std::pair{"--agent", options.agent}, {"--agent-program", options.agent_program}}) {
+    if (!value.empty())
+      throw UsageError(fmt::format("run: {} is for ranks on hosts: give --hosts or --hostfile", name));
+  }
+  return {};
+}
+
+// Those of this process that ranks on other hosts get too.
+bool is_passed_on(std::string_view variable) {
+  if (variable.starts_with("TRIREME_RENDEZVOUS=")) return false;
+  for (const std::string_view prefix : {"TRIREME_", "OMP_", "OPENBLAS_", "MKL_"}) {
+    if (variable.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> variables_of(const Options& options, bool elsewhere) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; elsewhere && *variable != nullptr; ++variable) {
+    if (is_passed_on(*variable)) variables.emplace_back(*variable);
+  }
+  const auto set = [&](const std::string& variable) {
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    std::erase_if(variables, [&](const std::string& old) { return old.starts_with(name); });
+    variables.push_back(variable);
+  };
+  if (!options.interface.empty()) set("TRIREME_INTERFACE=" + options.interface);
+  if (!options.ports.empty()) set("TRIREME_PORTS=" + options.ports);
+  for (const std::string& variable : options.variables) {
+    if (variable.find('=') != std::string::npos) {
+      set(variable);
+    } else if (const char* const value = std::getenv(variable.c_str())) {  // NOLINT(concurrency-mt-unsafe): as it was
+      set(variable + "=" + value);
+    } else {
+      throw UsageError(fmt::format("run: --env {0}: it is not set here; give it a value, as in --env {0}=1", variable));
+    }
+  }
+  return variables;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+void choose_hosts(const Options& options, Launch& launch_options) {
+  launch_options.ranks = options.ranks;
+  const std::vector<HostSlots> hosts = hosts_of(options);
+  if (!hosts.empty()) {
+    const bool all = options.command->get_option("--ranks")->count() == 0;
+    if (!all && options.ranks < 1) throw UsageError(fmt::format("run: -n {} is beyond reason", options.ranks));
+    launch_options.hosts = fill_hosts(hosts, all ? 0 : options.ranks);
+    launch_options.ranks = 0;
+    for (const HostSlots& host : launch_options.hosts) launch_options.ranks += host.slots;
+  } else if (options.command->get_option("--ranks")->count() == 0) {
+    throw UsageError("run: say how many ranks with --ranks, or where with --hosts or --hostfile");
+  }
+  if (launch_options.ranks < 1 || launch_options.ranks > kMostRanks) {
+    throw UsageError(fmt::format("run: -n {} is beyond reason: give 1 to {} ranks", launch_options.ranks, kMostRanks));
+  }
+  launch_options.agent = words_of(options.agent);
+  launch_options.agent_program =
+      options.agent_program.empty() ? std::filesystem::read_symlink("/proc/self/exe").string() : options.agent_program;
+  launch_options.interface = options.interface;
+  launch_options.address = options.address;
+  if (!options.ports.empty()) launch_options.ports = rendezvous::parse_ports(options.ports);
+  launch_options.variables = variables_of(options, !hosts.empty());
+}
+
 int run_program(const Options& options) {
   Launch launch_options;
   launch_options.command = options.command->remaining();
-  if (options.ranks < 1 || options.ranks > kMostRanks) {
-    throw UsageError(fmt::format("run: -n {} is beyond reason: give 1 to {} ranks", options.ranks, kMostRanks));
-  }
+  choose_hosts(options, launch_options);
   const bool dashes = !launch_options.command.empty() && launch_options.command.front() == "--";
   if (dashes) launch_options.command.erase(launch_options.command.begin());
   if (launch_options.command.empty()) {
@@ -55,7 +145,6 @@ int run_program(const Options& options) {
     throw UsageError(
         fmt::format("run: no option is called '{}'; see 'trireme run --help'", launch_options.command.front()));
   }
-  launch_options.ranks = options.ranks;
   launch_options.prefix = !options.no_prefix;
   launch_options.pin = !options.no_pin;
   launch_options.grace = parse_time(options.grace);
@@ -68,7 +157,7 @@ int run_program(const Options& options) {
 }  // namespace
 
 void add_run(CLI::App& app, Action& run) {
-  auto* command = app.add_subcommand("run", "Start the ranks of a program on this machine");
+  auto* command = app.add_subcommand("run", "Start the ranks of a program, on this machine or on several");
   command->formatter(std::make_shared<Formatter>());
   command->footer(
       "All that follows PROGRAM is its own. Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
@@ -76,18 +165,26 @@ void add_run(CLI::App& app, Action& run) {
       "MASTER_PORT and TRIREME_RENDEZVOUS in its environment, and, where you have not set them, OMP_NUM_THREADS and\n"
       "OPENBLAS_NUM_THREADS as cores / ranks. Rank 0 reads the standard input. Signals are passed on to all ranks.\n"
       "\n"
-      "When a rank fails, the others have a second for their last words, and are ended; a table says what each did "
-      "last.\n"
-      "The exit status is that of the first to fail (128 + signal for one "
-      "that\n"
-      "was killed), 124 after --timeout, 126 or 127 for a program that can't be started, 2 for wrong use.\n"
+      "When a rank fails, the others have a second for their last words and are ended, and a table says what each did\n"
+      "last. The exit status is that of the first to fail (128 + signal for one that was killed), 124 after --timeout, "
+      "126 or 127 for a program that can't be started, 2 for wrong use.\n"
+      "\n"
+      "On several hosts, 'ssh HOST trireme host-agent' (or what --agent says) has to work without questions. The "
+      "program\n"
+      "and the present folder have to be there too. Of the environment ranks there get TRIREME_*, OMP_*, OPENBLAS_* "
+      "and\n"
+      "MKL_*, and what --env names. When the launcher or a connection ends, so do all ranks. 'localhost' is this "
+      "machine,\n"
+      "without ssh.\n"
       "\n"
       "Examples:\n"
       "  trireme run -n 4 ./program --epochs 3\n"
+      "  trireme run --hosts node1:4,node2:4 ./program\n"
       "  trireme run -n 2 --timeout 60s --no-prefix sh -c 'echo rank $RANK of $WORLD_SIZE'");
   const auto options = std::make_shared<Options>();
   options->command = command;
-  command->add_option("-n,--ranks", options->ranks, "how many ranks to start")->type_name("P")->required();
+  command->add_option("-n,--ranks", options->ranks, "how many ranks to start (all that the hosts have room for)")
+      ->type_name("P");
   command->add_flag("--no-prefix", options->no_prefix, "pass output on as it is, without '[rank] ' before each line");
   command->add_flag("--no-pin", options->no_pin, "let ranks share all cores, even if there is one for each");
   command->add_option("--grace", options->grace, "how long ranks may take to end before they are killed")
@@ -98,6 +195,27 @@ void add_run(CLI::App& app, Action& run) {
                     "say at the end what each rank did last, and who kept the others waiting");
   command->add_option("--report-file", options->report_file, "write the report to this file, as JSON")
       ->type_name("FILE");
+  command->add_option("--env", options->variables, "a variable for all ranks; without a value, that which it has here")
+      ->type_name("NAME[=VALUE]")
+      ->allow_extra_args(false);
+  command->add_option("--hosts", options->hosts, "where to run, and how many ranks on each: a:2,b:2")
+      ->type_name("LIST");
+  command->add_option("--hostfile", options->hostfile, "the same in a file, a host a line: 'a', 'a:2' or 'a slots=2'")
+      ->type_name("FILE");
+  command
+      ->add_option("--agent", options->agent,
+                   "what runs a command on a host, called with the host and the command (ssh)")
+      ->type_name("COMMAND");
+  command->add_option("--agent-program", options->agent_program, "trireme, as it is called on the hosts (as here)")
+      ->type_name("PATH");
+  command
+      ->add_option("--interface", options->interface,
+                   "which network to use: an interface, an address, a network (10.0.0.0/8), or ^NAME for any other")
+      ->type_name("WHICH");
+  command->add_option("--address", options->address, "the address of this machine at which hosts find it")
+      ->type_name("ADDRESS");
+  command->add_option("--ports", options->ports, "at which ports to listen, as for a firewall: 20000-20100")
+      ->type_name("RANGE");
   command->prefix_command();
   keep_what_follows_dashes(*command);
   command->callback([&run, options] { run = [options] { return run_program(*options); }; });

@@ -212,8 +212,8 @@ struct InitOptions {
   std::string transport = "auto";
 };
 
-/// Joins the ranks that were started together: by `trireme run`, or by anything that sets RANK, WORLD_SIZE, MASTER_ADDR
-/// and MASTER_PORT. Throws UsageError that says how to start the program if nothing did.
+/// Joins the ranks that were started together: by `trireme run`, torchrun, mpirun or srun, or by anything that sets RANK,
+/// WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Throws UsageError that says how to start the program if nothing did.
 Communicator init(const InitOptions& options = {});
 
 }  // namespace trireme

@@ -3,9 +3,12 @@
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/interfaces.h"
+#include "rendezvous/notice.h"
 #include "rendezvous/server.h"
 #include "transport/inproc.h"
 #include "transport/shm.h"
+#include "transport/socket.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,9 +17,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <random>
 #include <sched.h>
 #include <set>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -98,16 +103,47 @@ Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
   return result;
 }
 
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+/// What has the same loopback: containers of a machine may each have a network of their own.
+std::string network() {
+  struct stat info {};
+  return fmt::format("{} {}", machine(), ::stat("/proc/self/ns/net", &info) == 0 ? info.st_ino : 0);
+}
 
-// A rank beside the rendezvous may have come to it by loopback, as where a host's name means 127.0.1.1 on that host
-// itself. Ranks of other hosts reach it where they reached the rendezvous.
-std::string address_for_peers(const Joining& joining, const std::vector<nlohmann::json>& met) {
-  if (!is_loopback(joining.address)) return joining.address;
+/// Where a rank offers to be reached. One beside the rendezvous may have come to it by loopback, as where a host's name means
+/// 127.0.1.1 on that host itself, or where the launcher is there too. Ranks of other hosts reach it where they reached the
+/// rendezvous. An interface that was asked for is taken as it is.
+std::string address_of(int rank, const std::vector<nlohmann::json>& met) {
+  const std::string address = met[rank].at("address");
+  if (!rendezvous::is_loopback(address) || met[rank].at("chosen").get<bool>()) return address;
   for (const auto& one : met) {
-    if (const std::string server = one.at("server"); !is_loopback(server)) return server;
+    if (const std::string server = one.at("server"); !rendezvous::is_loopback(server)) return server;
   }
-  return joining.address;
+  return address;
+}
+
+/// All ranks find the same, so that all say the same.
+void check_addresses(const std::vector<nlohmann::json>& met, const std::vector<std::string>& names) {
+  for (int rank = 0; rank < static_cast<int>(met.size()); ++rank) {
+    if (!rendezvous::is_loopback(address_of(rank, met))) continue;
+    for (int peer = 0; peer < static_cast<int>(met.size()); ++peer) {
+      if (met[peer].at("network") == met[rank].at("network")) continue;
+      throw UsageError(fmt::format(
+          "{} offers its peers the address {}, which is its host's own loopback, so that {} on another host can't "
+          "reach it: "
+          "{}",
+          names[rank], address_of(rank, met), names[peer],
+          met[rank].at("chosen").get<bool>() ? "give TRIREME_INTERFACE (--interface) a network that the hosts share"
+                                             : "name the meeting point by an address that all hosts reach "
+                                               "(MASTER_ADDR, or --address of 'trireme run'), or "
+                                               "say which network to use with TRIREME_INTERFACE"));
+    }
+  }
+}
+
+void allow_ports() {
+  const std::string range = environment("TRIREME_PORTS");
+  const rendezvous::Ports ports = range.empty() ? rendezvous::Ports{} : rendezvous::parse_ports(range);
+  transport::allow_ports({.first = ports.first, .last = ports.last});
 }
 
 void check_neighbours(int rank, const std::vector<int>& hosts, const std::set<int>& near,
@@ -158,11 +194,15 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   const Ways ways = parse_ways(asked.empty() ? options.transport : asked);
   const auto world = make_world(options, rank);
 
+  const std::string interface = environment("TRIREME_INTERFACE");
   std::random_device random;
   const std::uint64_t number = std::uint64_t{random()} << 32 | random();
   const auto met = exchange_json(joining, {{"name", fmt::format("rank {} ({}, pid {})", rank, host_name(), ::getpid())},
                                            {"job", number},
                                            {"server", joining.server},
+                                           {"address", rendezvous::choose_address(interface, joining.address)},
+                                           {"chosen", !interface.empty()},
+                                           {"network", network()},
                                            {"ways", static_cast<int>(ways)},
                                            {"tuning", Tuning::load().to_json()},
                                            {"tuned", Tuning::load().source},
@@ -208,11 +248,17 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   const bool one_host =
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });
 
+  const std::vector<std::string> names = parts.names;
   world->engine = std::make_unique<Engine>(std::move(parts));
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
-    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_for_peers(joining, met),
+    check_addresses(met, names);
+    allow_ports();
+    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_of(rank, met),
                                            met[0].at("job").get<std::uint64_t>());
+    world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}", tcp->address(),
+                                               interface.empty() ? "which is on its way to where ranks met"
+                                                                 : "as TRIREME_INTERFACE asks"));
   }
   const std::vector<std::string> addresses = joining.exchange(tcp ? tcp->address() : "");
   if (tcp) tcp->meet(addresses);
@@ -229,18 +275,25 @@ Communicator join(const Joining& joining, const InitOptions& options) {
 Communicator init(const InitOptions& asked) {
   InitOptions options = asked;
   options.patience = at_most_years(asked.patience);
-  const bool started =
-      !environment("RANK").empty() || !environment("WORLD_SIZE").empty() || !environment("TRIREME_RENDEZVOUS").empty();
-  if (options.alone && !started) return threads_world(1, options).front();
+  if (options.alone && !rendezvous::started_as_rank()) return threads_world(1, options).front();
   const rendezvous::Place place = rendezvous::place_from_environment();
+  Log(Log::level_from_environment(), place.rank)
+      .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
   const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place);
+  std::optional<rendezvous::Notice> notice;
+  if (server && !place.notice.empty()) notice.emplace(place.notice, server->port());
   rendezvous::Client client(place, options.patience);
   const auto deadline = Clock::now() + options.patience;
   return join({.rank = place.rank,
                .ranks = place.ranks,
                .address = client.local_address(),
                .server = client.server_address(),
-               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); },
+               .exchange =
+                   [&](const std::string& mine) {
+                     auto all = client.exchange(mine, deadline);
+                     notice.reset();  // All have come.
+                     return all;
+                   },
                .board = Board::inherited(place.ranks)},
               options);
 }

@@ -1,6 +1,7 @@
 #include "rendezvous/client.h"
 
 #include "rendezvous/channel.h"
+#include "rendezvous/notice.h"
 #include "rendezvous/socket.h"
 #include "rendezvous/wire.h"
 #include "trireme/error.h"
@@ -51,8 +52,7 @@ std::vector<std::string> split(const std::string& body, std::uint32_t exchange, 
 
 class Client::Connection {
  public:
-  Connection(Place place, std::chrono::milliseconds patience)
-      : place_(std::move(place)), where_(format_host_and_port(place_.host, place_.port)) {
+  Connection(Place place, std::chrono::milliseconds patience) : place_(std::move(place)), where_(describe(place_)) {
     const auto start = Clock::now();
     const auto deadline = start + patience;
     auto pause = std::chrono::milliseconds(kFirstPause);
@@ -60,13 +60,8 @@ class Client::Connection {
       const std::string why = try_to_meet(deadline);
       if (why.empty()) break;
       if (Clock::now() + pause >= deadline) {
-        throw TimeoutError(fmt::format(
-            "rank {} did not find the rendezvous at {} within {}; the last try: {}. {}", place_.rank, where_,
-            in_seconds(patience), why,
-            place_.started_by == "trireme run"
-                ? "Check that 'trireme run' is still there, and that this process can reach that address"
-                : "Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are the same for all ranks, and that no "
-                  "firewall is in between"));
+        throw TimeoutError(fmt::format("rank {} did not find the rendezvous at {} within {}; the last try: {}. {}",
+                                       place_.rank, where_, in_seconds(patience), why, advice()));
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestPause);
@@ -114,11 +109,35 @@ class Client::Connection {
   const Descriptor& socket() const { return channel_->socket(); }
 
  private:
+  static std::string describe(const Place& place) {
+    return place.notice.empty() ? format_host_and_port(place.host, place.port) : place.host;
+  }
+
+  const char* advice() const {
+    if (place_.started_by == "trireme run") {
+      return "Check that 'trireme run' is still there, and that this process can reach that address";
+    }
+    if (!place_.notice.empty()) {
+      return "Check that rank 0 runs, and on this host; for ranks on several, set MASTER_ADDR and MASTER_PORT, the "
+             "same "
+             "for all";
+    }
+    return "Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are the same for all ranks, and that no firewall "
+           "is "
+           "in between";
+  }
+
+  std::uint16_t port() const {
+    if (place_.notice.empty()) return place_.port;
+    if (const auto port = read_notice(place_.notice)) return *port;
+    throw SystemError(fmt::format("rank 0 has not put its notice at {}", place_.notice));
+  }
+
   // Why not; empty: the server has said welcome.
   std::string try_to_meet(Clock::time_point deadline) {
     std::string why;
     try {
-      for (const Address& address : resolve(place_.host, place_.port)) {
+      for (const Address& address : resolve(place_.host, port())) {
         try {
           const auto patience = std::clamp<Clock::duration>(deadline - Clock::now(), 100ms, kConnectPatience);
           channel_.emplace(connect_to(address, Clock::now() + patience));

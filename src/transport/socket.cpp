@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -23,6 +24,22 @@ namespace {
 constexpr int kBacklog = 4096;
 
 [[noreturn]] void fail(const std::string& what) { throw SystemError(fmt::format("{}: {}", what, reason(errno))); }
+
+std::atomic<PortRange> allowed_ports{};
+
+// None: errno says why.
+Descriptor try_to_listen(const Address& address) {
+  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // A fixed port may still have connections of somebody who has ended.
+  const int yes = 1;
+  if (socket) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (!socket || ::bind(socket.get(), address.get(), address.bytes()) != 0 || ::listen(socket.get(), kBacklog) != 0) {
+    const int error = errno;
+    socket.reset();
+    errno = error;
+  }
+  return socket;
+}
 
 // For a connection between two addresses.
 void prepare(const Descriptor& socket, const Address& here, const Address& there) {
@@ -109,12 +126,39 @@ bool Address::same_host(const Address& other) const {
   return std::memcmp(host(*this), host(other), six ? sizeof(in6_addr) : sizeof(in_addr)) == 0;
 }
 
+int Address::port() const {
+  return ntohs(family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(storage_).sin6_port
+                                    : reinterpret_cast<const sockaddr_in&>(storage_).sin_port);
+}
+
+Address Address::with_port(int port) const {
+  Address other = *this;
+  const in_port_t number = htons(static_cast<std::uint16_t>(port));
+  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(other.storage_).sin6_port = number;
+  if (family() == AF_INET) reinterpret_cast<sockaddr_in&>(other.storage_).sin_port = number;
+  return other;
+}
+
+void allow_ports(PortRange ports) { allowed_ports = ports; }
+
 Descriptor listen_at(const Address& address) {
-  Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!socket || ::bind(socket.get(), address.get(), address.bytes()) != 0 || ::listen(socket.get(), kBacklog) != 0) {
-    fail("Could not listen at " + address.text());
+  const PortRange ports = allowed_ports;
+  if (address.port() != 0 || ports.first == 0) {
+    Descriptor socket = try_to_listen(address);
+    if (!socket) fail("Could not listen at " + address.text());
+    return socket;
   }
-  return socket;
+  // The ranks of a host begin at different ones.
+  const int count = ports.last - ports.first + 1;
+  for (int i = 0; i < count; ++i) {
+    Descriptor socket = try_to_listen(address.with_port(ports.first + (::getpid() + i) % count));
+    if (socket) return socket;
+    if (errno != EADDRINUSE) fail("Could not listen at " + address.text());
+  }
+  throw SystemError(
+      fmt::format("All ports from {} to {} are in use here: allow more (TRIREME_PORTS), one for each rank of a "
+                  "host at least",
+                  ports.first, ports.last));
 }
 
 Descriptor begin_connection(const Address& address) {

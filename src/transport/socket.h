@@ -58,6 +58,10 @@ class Address {
 
  private:
   friend Descriptor accept_connection(const Descriptor& listener);
+  friend Descriptor listen_at(const Address& address);
+
+  int port() const;
+  Address with_port(int port) const;
 
   sockaddr_storage storage_{};
   socklen_t bytes_ = 0;
@@ -66,7 +70,17 @@ class Address {
 /// What the system's error number means, in words.
 std::string reason(int error);
 
-/// A socket that listens there. Throws SystemError.
+/// Ports from `first` to `last`; the system's own choice, if both are 0.
+struct PortRange {
+  int first = 0;
+  int last = 0;
+};
+
+/// The ports that listen_at() takes from now on in this process where the address has none. It is for the whole process, as
+/// the rules of a firewall are.
+void allow_ports(PortRange ports);
+
+/// A socket that listens there; port 0 stands for any that is free. Throws SystemError.
 Descriptor listen_at(const Address& address);
 
 /// A socket whose connection is under way; none: it could not begin, and errno says why.

@@ -1,0 +1,280 @@
+#include "cli/agent.h"
+
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+namespace trireme::cli {
+namespace {
+
+using namespace std::chrono_literals;
+
+// From the start of the command to the greeting: people's ssh may ask other machines who somebody is.
+constexpr auto kConnectPatience = 60s;
+// From the end of its output, or its input, to its own.
+constexpr auto kEndPatience = 2s;
+
+// A program in the background that reads from its terminal is stopped.
+bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
+bool is_writable(int descriptor) {
+  pollfd entry{descriptor, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+}  // namespace
+
+Agent::Agent(std::string host, std::vector<std::string> command, Offer offer, Sink& out, Sink& err, Events events,
+             std::function<void()> in_child)
+    : host_(std::move(host)),
+      command_(std::move(command)),
+      offer_(std::move(offer)),
+      out_(out),
+      err_(err),
+      events_(std::move(events)),
+      error_lines_(fmt::format("trireme run: host {}: ", host_), err) {
+  Pipe input;
+  Pipe output;
+  Pipe error;
+  const Started started = cli::start(
+      {.words = command_, .input = input.out.get(), .output = output.in.get(), .error = error.in.get()}, in_child);
+  pid_ = started.pid;
+  to_agent_ = std::move(input.in);
+  from_agent_ = std::move(output.out);
+  errors_ = std::move(error.out);
+  for (const Descriptor* end : {&from_agent_, &errors_, &to_agent_}) ::fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  wire_.emplace(to_agent_.get());
+  if (started.error != 0) {
+    fail(explain_failed_start(command_.front(), started.error) + "; --agent says how a host is reached",
+         started.error == ENOENT ? 127 : 126);
+  }
+}
+
+Agent::~Agent() { exit_status(); }
+
+// Its end closes the input of what runs on the host, which kills its ranks then.
+int Agent::exit_status() {
+  to_agent_.close();
+  from_agent_.close();
+  int status = 0;
+  if (pid_ > 0) {
+    const auto deadline = Clock::now() + kEndPatience;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < deadline) {
+      std::this_thread::sleep_for(5ms);
+    }
+    if (ended == 0) {
+      ::kill(-pid_, SIGKILL);
+      ::waitpid(pid_, &status, 0);
+    }
+    pid_ = -1;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void Agent::watch(Poll& poll) {
+  if (wire_->pending() && to_agent_) poll.on(to_agent_.get(), POLLOUT, [this] { wire_->write_some(); });
+  if (errors_) poll.on(errors_.get(), POLLIN, [this] { read_errors(); });
+  if (feeding_ && may_read_input()) poll.on(STDIN_FILENO, POLLIN, [this] { feed(); });
+  if (from_agent_ && (finishing_ || (!out_.full() && !err_.full()))) {
+    poll.on(from_agent_.get(), POLLIN, [this] { read(); });
+  }
+}
+
+// A piece at a time, so that signals are not kept waiting by input that nobody reads.
+void Agent::feed() {
+  std::array<char, std::size_t{32} * 1024> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): read into
+  const ssize_t count = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  feeding_ = false;
+  send({{"input", std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)))}});
+}
+
+// What ssh and its like have to say. False if there was nothing.
+bool Agent::read_errors() {
+  std::array<char, 4096> buffer{};
+  const ssize_t count = errors_ ? ::read(errors_.get(), buffer.data(), buffer.size()) : 0;
+  if (count > 0) error_lines_.add({buffer.data(), static_cast<std::size_t>(count)});
+  if (count == 0) errors_.close();
+  return count > 0;
+}
+
+void Agent::read() {
+  std::array<char, std::size_t{64} * 1024> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): read into
+  const ssize_t count = ::read(from_agent_.get(), buffer.data(), buffer.size());
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count <= 0) {
+    lose();
+    return;
+  }
+  heard_at_ = Clock::now();
+  const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+  try {
+    if (greeted_) {
+      unpacker_.add(bytes);
+    } else {
+      before_greeting_ += bytes;
+      read_greeting();
+    }
+    while (const auto message = greeted_ && !failed_ ? unpacker_.next() : std::nullopt) take(*message);
+  } catch (const Error& error) {
+    fail(fmt::format("its agent says what makes no sense: {}", error.what()), 1);
+  } catch (const nlohmann::json::exception& error) {
+    fail(fmt::format("its agent says what makes no sense: {}", error.what()), 1);
+  }
+}
+
+// What shells say before that is shown to people.
+void Agent::read_greeting() {
+  constexpr std::string_view kAnyVersion = "trireme host-agent ";
+  for (auto end = before_greeting_.find('\n'); end != std::string::npos && !greeted_;
+       end = before_greeting_.find('\n')) {
+    const std::string line = before_greeting_.substr(0, end);
+    before_greeting_.erase(0, end + 1);
+    if (line == kGreeting) {
+      greeted_ = true;
+      unpacker_.add(std::exchange(before_greeting_, {}));
+      send({{"find", {{"addresses", offer_.addresses}, {"port", offer_.port}}}});
+    } else if (line.starts_with(kAnyVersion)) {
+      fail(fmt::format("another version of Trireme is installed there, whose agent says '{}' and not '{}'", line,
+                       kGreeting),
+           1);
+    } else {
+      error_lines_.add(line + "\n");
+    }
+  }
+}
+
+void Agent::take(const Message& message) {
+  if (message.contains("out")) out_.add(message.at("out").get_ref<const std::string&>());
+  if (message.contains("err")) err_.add(message.at("err").get_ref<const std::string&>());
+  if (message.contains("remark"))
+    events_.remark(fmt::format("host {}: {}", host_, message.at("remark").get<std::string>()));
+  if (message.contains("taken")) feeding_ = true;
+  if (message.contains("quiet")) quiet_ = true;
+  if (message.contains("found")) {
+    const Message& found = message.at("found");
+    found_ = {.rendezvous = found.at("rendezvous"), .address = found.at("address"), .port = found.at("port")};
+    ask_clock();
+  }
+  if (message.contains("clock")) take_clock(message.at("clock"), message.at("there"));
+  if (message.contains("recorded")) {
+    Recorded recorded = to_recorded(message.at("recorded"));
+    recorded.offset = offset_;
+    events_.recorded(recorded);
+  }
+  if (message.contains("ended")) {
+    std::vector<End> ended;
+    for (const Message& one : message.at("ended")) ended.push_back(to_end(one));
+    for (const End& end : ended) std::erase(running_, end.rank);
+    events_.ended(ended);
+  }
+  if (message.contains("failed")) fail(message.at("failed"), message.at("status"));
+}
+
+void Agent::settle() {
+  const auto now = Clock::now();
+  if (failed_) return;
+  if (now >= heard_at_ + (greeted_ ? std::chrono::seconds(kSilence) : kConnectPatience)) {
+    fail(fmt::format("there is no sign of it for {} seconds: check that it can be reached",
+                     std::chrono::duration_cast<std::chrono::seconds>(now - heard_at_).count()),
+         1);
+  } else if (greeted_ && now >= beat_at_) {
+    beat_at_ = now + kBeat;
+    ask_clock();
+  }
+}
+
+std::optional<Clock::time_point> Agent::wake_at() const {
+  if (failed_) return std::nullopt;
+  if (!greeted_) return heard_at_ + kConnectPatience;
+  return std::min(beat_at_, heard_at_ + kSilence);
+}
+
+// What is short leaves at once, even if this process is about to stop.
+void Agent::send(const Message& message) {
+  if (failed_ || !to_agent_) return;
+  wire_->add(pack(message));
+  while (wire_->pending() && is_writable(to_agent_.get())) wire_->write_some();
+}
+
+void Agent::start(const Share& share) {
+  for (int rank = 0; rank < share.count; ++rank) running_.push_back(share.first + rank);
+  quiet_ = false;
+  feeding_ = share.first == 0;
+  Message message{{"start", to_message(share)}};
+  message["folder"] = std::filesystem::current_path().string();
+  send(message);
+}
+
+void Agent::look() {
+  ask_clock();
+  send({{"look", true}});
+}
+
+void Agent::ask_clock() { send({{"clock", Clock::now().time_since_epoch().count()}}); }
+
+// The answer was given, as far as is known, in the middle of the time that it took.
+void Agent::take_clock(std::int64_t asked, std::int64_t there) {
+  const std::chrono::nanoseconds begin(asked);
+  const std::chrono::nanoseconds took = Clock::now().time_since_epoch() - begin;
+  if (took >= quickest_) return;
+  quickest_ = took;
+  offset_ = std::chrono::nanoseconds(there) - (begin + took / 2);
+}
+
+void Agent::pass_on(int signal, bool /*by_terminal*/) { send({{"signal", signal}}); }
+
+void Agent::finish() {
+  finishing_ = true;
+  send({{"finish", true}});
+}
+
+void Agent::lose() {
+  const int status = exit_status();
+  fail(explain_end(status), status == 0 ? 1 : status);
+}
+
+std::string Agent::explain_end(int status) const {
+  const std::string command = fmt::format("'{}'", fmt::join(command_, " "));
+  if (greeted_) {
+    return fmt::format("it is lost: its agent, {}, ended with status {} while ranks were running there", command,
+                       status);
+  }
+  if (status == 127) {
+    return fmt::format(
+        "{} did not find its program (status 127): Trireme has to be installed there; --agent-program says "
+        "where",
+        command);
+  }
+  return fmt::format(
+      "{} ended with status {} before it had said anything: check by hand that this command works, without "
+      "asking for a password",
+      command, status);
+}
+
+void Agent::fail(const std::string& why, int exit_status) {
+  if (std::exchange(failed_, true)) return;
+  while (read_errors()) continue;
+  error_lines_.end();
+  running_.clear();
+  feeding_ = false;
+  quiet_ = true;
+  to_agent_.close();
+  from_agent_.close();
+  events_.failed(fmt::format("host {}: {}", host_, why), exit_status);
+}
+
+}  // namespace trireme::cli

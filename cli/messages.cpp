@@ -1,0 +1,92 @@
+#include "cli/messages.h"
+
+#include "rendezvous/wire.h"
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+
+namespace trireme::cli {
+namespace {
+
+// Longer than any output that is sent at once, and than any command line.
+constexpr std::uint32_t kMostBytes = 256U << 20;
+
+}  // namespace
+
+std::string pack(const Message& message) {
+  const std::vector<std::uint8_t> body = Message::to_cbor(message);
+  std::string bytes;
+  bytes.reserve(sizeof(std::uint32_t) + body.size());
+  rendezvous::append_u32(bytes, static_cast<std::uint32_t>(body.size()));
+  bytes.append(body.begin(), body.end());
+  return bytes;
+}
+
+std::optional<Message> Unpacker::next() {
+  if (bytes_.size() < sizeof(std::uint32_t)) return std::nullopt;
+  const std::uint32_t length = rendezvous::Cursor(bytes_).u32();
+  if (length > kMostBytes) throw ProtocolError(fmt::format("a message claims to have {} bytes", length));
+  if (bytes_.size() < sizeof(length) + length) return std::nullopt;
+  const auto begin = bytes_.begin() + sizeof(length);
+  Message message = Message::from_cbor(begin, begin + length, true, false);
+  if (!message.is_object()) throw ProtocolError("a message makes no sense");
+  bytes_.erase(0, sizeof(length) + length);
+  return message;
+}
+
+Message to_message(const Share& share) {
+  return {{"first", share.first},         {"count", share.count},   {"ranks", share.ranks}, {"command", share.command},
+          {"variables", share.variables}, {"prefix", share.prefix}, {"pin", share.pin},     {"report", share.report}};
+}
+
+Share to_share(const Message& message) {
+  return {.first = message.at("first"),
+          .count = message.at("count"),
+          .ranks = message.at("ranks"),
+          .command = message.at("command"),
+          .variables = message.at("variables"),
+          .prefix = message.at("prefix"),
+          .pin = message.at("pin"),
+          .report = message.at("report")};
+}
+
+Message to_message(const Recorded& recorded) {
+  Message records = Message::array();
+  for (const Record& record : recorded.records) {
+    std::uint64_t call[2] = {};
+    record.call.pack(call);
+    records.push_back({record.number, record.context, record.sequence, call[0], call[1], record.begun.count(),
+                       record.ended ? Message(record.ended->count()) : Message()});
+  }
+  return {{"rank", recorded.rank}, {"records", records}};
+}
+
+Recorded to_recorded(const Message& message) {
+  Recorded recorded{.rank = message.at("rank")};
+  for (const Message& one : message.at("records")) {
+    const std::uint64_t call[2] = {one.at(3), one.at(4)};
+    Record record{.number = one.at(0),
+                  .context = one.at(1),
+                  .sequence = one.at(2),
+                  .call = Call::unpack(call),
+                  .begun = std::chrono::nanoseconds(one.at(5).get<std::int64_t>()),
+                  .ended = {}};
+    if (!one.at(6).is_null()) record.ended = std::chrono::nanoseconds(one.at(6).get<std::int64_t>());
+    recorded.records.push_back(record);
+  }
+  return recorded;
+}
+
+Message to_message(const End& end) { return {end.rank, end.pid, end.exited, end.status, end.dumped}; }
+
+End to_end(const Message& message) {
+  return {.rank = message.at(0),
+          .pid = message.at(1),
+          .exited = message.at(2),
+          .status = message.at(3),
+          .dumped = message.at(4)};
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,71 @@
+// What a launcher and its agent on another host say to each other, over the agent's standard input and output.
+//
+// An agent first says kGreeting and a line's end; whatever comes before, as from a shell's start-up files, is not the
+// agent's. Then both send messages: JSON in CBOR, whose strings may hold any bytes, with their length before them.
+//
+//   launcher                                        agent
+//                                                <- greeting
+//   find     addresses and port of the rendezvous ->
+//                                                <- found    the address that it reaches, its own on the way, a free port
+//   start    a Share, and the folder             ->
+//                                                <- out, err   bytes
+//   clock    the launcher's                      ->
+//                                                <- clock      the same, and the agent's
+//   look                                         ->
+//                                                <- recorded   what a rank did; also before it has ended
+//                                                <- ended      ranks, and how
+//   fate     a rank of any host, and how it ended ->
+//                                                <- quiet      nothing more comes of the ranks
+//   input    for rank 0; empty: there is no more ->
+//                                                <- taken      so that more may be sent
+//   signal, end, kill, finish                    ->
+//                                                <- remark     for people
+//                                                <- failed     why, exit status; the agent has ended its ranks
+//   beat                                         <->           now and then: the other side is still there
+//
+// When the launcher's side closes, the agent kills its ranks and ends.
+#pragma once
+
+#include "cli/host.h"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace trireme::cli {
+
+using Message = nlohmann::json;
+
+/// The number goes up when launchers and agents of different builds would misunderstand each other.
+inline constexpr std::string_view kGreeting = "trireme host-agent 2";
+
+/// How often each side says that it is there, and after how long a silence it is taken for dead.
+inline constexpr std::chrono::seconds kBeat{5};
+inline constexpr std::chrono::seconds kSilence{30};
+
+/// A message as it is sent.
+std::string pack(const Message& message);
+
+/// Puts messages together from bytes as they come.
+class Unpacker {
+ public:
+  void add(std::string_view bytes) { bytes_ += bytes; }
+
+  /// The next that is whole. Throws ProtocolError if the bytes are none.
+  std::optional<Message> next();
+
+ private:
+  std::string bytes_;
+};
+
+Message to_message(const Share& share);
+Share to_share(const Message& message);
+Message to_message(const End& end);
+Message to_message(const Recorded& recorded);
+Recorded to_recorded(const Message& message);
+End to_end(const Message& message);
+
+}  // namespace trireme::cli

@@ -1,0 +1,137 @@
+#include "rendezvous/notice.h"
+
+#include "trireme/error.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace trireme::rendezvous {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, std::string_view what) {
+  throw SystemError(fmt::format("the notice {}, by which the ranks of this host find each other, can't be {}: {}", path,
+                                what, std::generic_category().message(errno)));
+}
+
+std::string folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");  // NOLINT(concurrency-mt-unsafe): it stays as it is
+  struct stat info {};
+  const bool usable = runtime != nullptr && *runtime == '/' && ::stat(runtime, &info) == 0 && S_ISDIR(info.st_mode) &&
+                      info.st_uid == ::getuid();
+  return usable ? runtime : "/tmp";
+}
+
+// Job names are other people's: whatever they hold, they become names of files.
+std::string as_file_name(std::string_view job) {
+  constexpr std::size_t kMost = 100;
+  std::string name(job.substr(0, kMost));
+  bool changed = job.size() > kMost;
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_') continue;
+    c = '_';
+    changed = true;
+  }
+  if (changed) name += fmt::format("-{:x}", std::hash<std::string_view>()(job));
+  return name;
+}
+
+bool is_locked_by_another(const Descriptor& file) { return ::flock(file.get(), LOCK_SH | LOCK_NB) != 0; }
+
+std::string whole(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+struct Process {
+  int parent = 0;
+  std::string began;
+};
+
+// As the kernel tells it: "number (name) state parent ..."; the 22nd is when it began.
+Process look_at(int pid) {
+  const std::string stat = whole(fmt::format("/proc/{}/stat", pid));
+  std::istringstream fields(stat.substr(std::min(stat.size(), stat.rfind(')') + 1)));
+  Process process;
+  std::string skipped;
+  fields >> skipped >> process.parent;
+  for (int field = 5; field < 22; ++field) fields >> skipped;
+  fields >> process.began;
+  return process;
+}
+
+bool has_variable(int pid, const char* variable) {
+  const std::string all = '\0' + whole(fmt::format("/proc/{}/environ", pid));
+  return all.find('\0' + fmt::format("{}=", variable)) != std::string::npos;
+}
+
+}  // namespace
+
+std::string notice_path(std::string_view job) {
+  return fmt::format("{}/trireme-{}-{}", folder(), ::getuid(), as_file_name(job));
+}
+
+Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
+  if (read_notice(path_)) {
+    throw UsageError(fmt::format(
+        "another process of this job is rank 0 already, as its notice {} says: give each process a rank of its own",
+        path_));
+  }
+  std::string draft = fmt::format("{}.{}", path_, ::getpid());
+  ::unlink(draft.c_str());
+  file_ = Descriptor(::open(draft.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::string text = fmt::format("{}\n", port);
+  if (!file_ || ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 ||
+      ::write(file_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
+      ::rename(draft.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(draft.c_str());
+    errno = error;
+    fail(path_, "written");
+  }
+}
+
+Notice::~Notice() { ::unlink(path_.c_str()); }
+
+std::optional<std::uint16_t> read_notice(const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file && errno == ENOENT) return std::nullopt;
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0) fail(path, "read");
+  if (info.st_uid != ::getuid()) {
+    throw UsageError(
+        fmt::format("{} belongs to another user, so it is not believed: remove it, or set MASTER_ADDR and "
+                    "MASTER_PORT for all ranks",
+                    path));
+  }
+  if (!is_locked_by_another(file)) return std::nullopt;
+  std::array<char, 16> text{};
+  const ssize_t count = ::read(file.get(), text.data(), text.size());
+  std::uint16_t port = 0;
+  std::from_chars(text.data(), text.data() + std::max<ssize_t>(count, 0), port);
+  if (port == 0) return std::nullopt;
+  return port;
+}
+
+std::string name_of_starter(const char* variable) {
+  int pid = ::getppid();
+  while (pid > 1 && has_variable(pid, variable)) pid = look_at(pid).parent;
+  return fmt::format("{}-{}", pid, look_at(pid).began);
+}
+
+}  // namespace trireme::rendezvous

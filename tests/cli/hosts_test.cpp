@@ -1,0 +1,408 @@
+// Ranks on several hosts. An agent that just runs its command stands for ssh, so that all hosts are this machine; where
+// there can be network namespaces, hosts with networks of their own come in.
+#include "rendezvous/server.h"
+#include "support/launched.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace trireme {
+namespace {
+
+// Programs that stand for ssh, and what they need.
+class Agents {
+ public:
+  // Runs the command, given after the host.
+  std::string plain() const { return script("plain", "shift; exec \"$@\""); }
+
+  // Does what `special` says on host b.
+  std::string with_trouble(const std::string& special) const {
+    return script("trouble", fmt::format("host=$1; shift; if [ $host = b ]; then {}; fi; exec \"$@\"", special));
+  }
+
+  std::string ssh(const std::string& text) const { return script("ssh", text); }
+
+  // Leaves its number as a process in a file.
+  std::string with_pid() const {
+    return script("pid", fmt::format("echo $$ > {}.$1; shift; exec \"$@\"", folder_ / "pid"));
+  }
+  pid_t pid(const std::string& host) const { return std::stoi("0" + read_whole(folder_ / ("pid." + host))); }
+
+  std::string write(const std::string& name, const std::string& content) const { return folder_.write(name, content); }
+
+ private:
+  std::string script(const std::string& name, const std::string& text) const {
+    const std::string path = folder_.write(name, "#!/bin/sh\n" + text + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::vector<std::string> launch(const std::string& hosts, const std::string& agent, const std::string& script,
+                                const std::vector<std::string>& options = {}) {
+  std::vector<std::string> all{TRIREME_PROGRAM, "run", "--hosts", hosts, "--agent", agent};
+  all.insert(all.end(), options.begin(), options.end());
+  all.insert(all.end(), {"/bin/sh", "-c", script});
+  return all;
+}
+
+TEST(Hosts, ShareTheRanks) {
+  const Agents agents;
+  const Ran ran = run(
+      launch("a:2,b:1,c:3", agents.plain(), "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE; echo error >&2"));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/6 0/2", "[1] 1/6 1/2", "[2] 2/6 0/1", "[3] 3/6 0/3",
+                                                             "[4] 4/6 1/3", "[5] 5/6 2/3"}));
+  EXPECT_EQ(sorted_lines(ran.err).size(), 6U) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.err)[0], "[0] error");
+}
+
+TEST(Hosts, AreFilledInTheirOrder) {
+  const Agents agents;
+  const Ran ran = run(launch("a:2,b:2", agents.plain(), "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE", {"-n", "3"}));
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/2", "[1] 1/2", "[2] 0/1"}));
+  // This machine itself needs no agent, and may be one of several.
+  const Ran local = run({TRIREME_PROGRAM, "run", "--hosts", "localhost:2", "/bin/sh", "-c", "echo $MASTER_ADDR"});
+  EXPECT_EQ(sorted_lines(local.out), (std::vector<std::string>{"[0] 127.0.0.1", "[1] 127.0.0.1"})) << local.err;
+}
+
+TEST(Hosts, MeetAndAddUp) {
+  const Agents agents;
+  const Ran ran =
+      run({TRIREME_PROGRAM, "run", "--hosts", "a:2,b:2", "--agent", agents.plain(), "--timeout", "60s", TRIREME_HELLO});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out).size(), 4U) << ran.out;
+  for (const std::string& line : sorted_lines(ran.out)) EXPECT_TRUE(contains(line, "of 4: the sum")) << line;
+}
+
+TEST(Hosts, PassOnOutputAsItIs) {
+  const Agents agents;
+  const Ran plain = run(launch("a:1", agents.plain(), "printf 'a\\nb'", {"--no-prefix"}));
+  EXPECT_EQ(plain.out, "a\nb") << plain.err;
+  const Ran much = run(launch("a:1,b:1", agents.plain(), "head -c 3000000 /dev/zero | tr '\\0' $RANK"));
+  const auto lines = sorted_lines(much.out);
+  ASSERT_EQ(lines.size(), 2U) << much.err;
+  EXPECT_EQ(lines[1], "[1] " + std::string(3'000'000, '1'));
+  const Ran bytes = run(launch("a:1", agents.plain(), "printf '\\377\\000\\201'", {"--no-prefix"}));
+  EXPECT_EQ(bytes.out, std::string("\377\000\201", 3));
+}
+
+TEST(Hosts, GetTheirVariables) {
+  const Agents agents;
+  const std::string clean = "shift; exec env -i PATH=\"$PATH\" \"$@\"";
+  const std::string agent = agents.write("clean", "#!/bin/sh\n" + clean + "\n");
+  std::filesystem::permissions(agent, std::filesystem::perms::owner_all);
+  ::setenv("TRIREME_TEST", "1", 1);
+  ::setenv("OTHER_TEST", "2", 1);
+  const std::string show = "echo $TRIREME_TEST $OTHER_TEST $THIRD_TEST";
+  const Ran ran = run(launch("a:1", agent, show, {"--env", "THIRD_TEST=3 4"}));
+  const Ran named = run(launch("a:1", agent, show, {"--env", "OTHER_TEST"}));
+  ::unsetenv("TRIREME_TEST");
+  ::unsetenv("OTHER_TEST");
+  EXPECT_EQ(ran.out, "[0] 1 3 4\n") << ran.err;
+  EXPECT_EQ(named.out, "[0] 1 2\n") << named.err;
+  EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "NOT_SET"})).err, "--env NOT_SET"));
+}
+
+TEST(Hosts, GiveStandardInputToRankZero) {
+  const Agents agents;
+  const std::string command =
+      fmt::format(R"("{}" run --hosts a:1,b:1 --agent {} --no-prefix sh -c 'echo $RANK $(cksum)')", TRIREME_PROGRAM,
+                  agents.plain());
+  const std::string input = "head -c 1000000 /dev/zero | tr '\\0' x";
+  const std::string expected = run({"/bin/sh", "-c", input + " | cksum"}).out;
+  const std::string nothing = run({"/bin/sh", "-c", "cksum < /dev/null"}).out;
+  const Ran ran = run({"/bin/sh", "-c", input + " | " + command});
+  EXPECT_EQ(sorted_lines(ran.out), sorted_lines("0 " + expected + "1 " + nothing)) << ran.err;
+  // Nobody has to read it.
+  const std::string unread = fmt::format(R"("{}" run --hosts a:1 --agent {} true)", TRIREME_PROGRAM, agents.plain());
+  EXPECT_EQ(run({"/bin/sh", "-c", "yes | " + unread}).status, 0);
+}
+
+TEST(Hosts, AreReachedBySsh) {
+  const Agents agents;
+  // As ssh does, it gives its words to a shell.
+  const std::string ssh = agents.ssh(R"(while [ "$1" != node-1 ]; do shift; done; shift; eval "$*")");
+  const std::string folder = std::filesystem::path(ssh).parent_path();
+  const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
+                       "node-1:2", "/bin/sh", "-c", "echo $RANK"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0", "[1] 1"}));
+}
+
+TEST(HostsEnd, WithTheStatusOfTheFirstToFail) {
+  const Agents agents;
+  const PidFiles pids;
+  const Ran ran = run(launch("a:2,b:2", agents.plain(),
+                             pids.script() + pids.wait_script(4) + "[ $RANK = 2 ] && exit 7; exec sleep 100"));
+  EXPECT_EQ(ran.status, 7);
+  const auto all = pids.wait_for(4);
+  EXPECT_EQ(ran.err,
+            fmt::format("trireme run: rank 2 (pid {} on b) exited with status 7; ending the other ranks\n", all[2]));
+  expect_gone(all);
+}
+
+TEST(HostsEnd, ByForceAfterTheGrace) {
+  const Agents agents;
+  const PidFiles pids;
+  const Ran ran = run(launch("a:2,b:2", agents.plain(),
+                             "trap '' TERM;" + pids.script() + pids.wait_script(4) +
+                                 "[ $RANK = 0 ] && kill -9 $$; while :; do sleep 0.1; done",
+                             {"--grace", "500ms"}));
+  EXPECT_EQ(ran.status, 137);
+  EXPECT_TRUE(contains(ran.err, "ranks 1 to 3 did not end within 500 ms; killing them")) << ran.err;
+  expect_gone(pids.wait_for(4));
+}
+
+TEST(HostsEnd, WithSignals) {
+  const Agents agents;
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    SCOPED_TRACE(signal);
+    const PidFiles pids;
+    Started started(launch("a:1,b:2", agents.plain(), pids.script() + "exec sleep 100"));
+    const auto all = pids.wait_for(3);
+    started.signal(signal);
+    EXPECT_EQ(started.wait(), 128 + signal);
+    expect_gone(all);
+  }
+}
+
+TEST(HostsEnd, OrGoOnAsRanksLike) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(
+      launch("a:1,b:1", agents.plain(),
+             "trap 'echo one' USR1; trap 'echo saved; exit 0' TERM;" + pids.script() + "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  started.signal(SIGUSR1);
+  EXPECT_TRUE(comes_true([&] { return contains(started.out(), "[0] one") && contains(started.out(), "[1] one"); }));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0) << started.err();
+  EXPECT_TRUE(contains(started.out(), "[1] saved")) << started.out();
+}
+
+TEST(HostsEnd, WhenTheLauncherIsKilled) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(
+      launch("a:2,b:2", agents.plain(), "trap '' TERM HUP INT;" + pids.script() + "while :; do sleep 0.05; done"));
+  const auto all = pids.wait_for(4);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(HostsEnd, WhenAHostIsLost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:2,b:2", agents.with_pid(), pids.script() + "exec sleep 100"));
+  const auto all = pids.wait_for(4);
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  EXPECT_TRUE(contains(started.err(), "host b: it is lost")) << started.err();
+  expect_gone(all);
+}
+
+TEST(HostsEnd, AfterTheTimeout) {
+  const Agents agents;
+  const Ran ran = run(launch("a:1,b:1", agents.plain(), "exec sleep 100", {"--timeout", "1s"}));
+  EXPECT_EQ(ran.status, 124);
+  // It counts from the beginning, not from when all hosts are there.
+  const Ran early = run(launch("a:1,b:1", agents.with_trouble("exec sleep 100"), "true", {"--timeout", "1s"}));
+  EXPECT_EQ(early.status, 124) << early.err;
+}
+
+struct Trouble {
+  const char* about;
+  std::string special;
+  int status;
+  std::vector<std::string> words;
+};
+
+TEST(HostsRefuse, WhatTheyCantDo) {
+  const Agents agents;
+  const std::vector<Trouble> cases{
+      {"unreachable", "echo no route to b >&2; exit 255", 255, {"host b: no route to b", "status 255", "by hand"}},
+      {"not installed", "exit 127", 127, {"host b", "--agent-program"}},
+      {"another version", "echo trireme host-agent 999; sleep 1; exit 0", 1, {"host b: another version"}},
+      {"no sense",
+       "echo trireme host-agent 1; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+       1,
+       {"host b", "no sense"}},
+  };
+  for (const Trouble& trouble : cases) {
+    SCOPED_TRACE(trouble.about);
+    const TemporaryFolder folder;
+    const Ran ran =
+        run(launch("a:2,b:2", agents.with_trouble(trouble.special), fmt::format("touch {}/$RANK", folder / ".")));
+    EXPECT_EQ(ran.status, trouble.status) << ran.err;
+    for (const std::string& word : trouble.words) EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
+    EXPECT_TRUE(folder.empty());  // Nothing was started anywhere.
+  }
+}
+
+TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
+  const Agents agents;
+  const PidFiles pids;
+  const std::string program = agents.write("program", "#!/bin/sh\n" + pids.script() + "exec sleep 100\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string folder = std::filesystem::path(program).parent_path();
+  // On host b the path has nothing of the kind.
+  const std::string agent = agents.with_trouble("export PATH=/usr/bin:/bin");
+  const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
+                       "a:2,b:2", "--agent", agent, "program"});
+  EXPECT_EQ(ran.status, 127);
+  EXPECT_TRUE(contains(ran.err, "host b: program can't be started: No such file")) << ran.err;
+}
+
+TEST(HostsRefuse, WrongUse) {
+  const TemporaryFolder folder;
+  const auto refuses = [](std::vector<std::string> options, const std::string& word) {
+    options.insert(options.begin(), {TRIREME_PROGRAM, "run"});
+    options.emplace_back("true");
+    const Ran ran = run(options);
+    EXPECT_EQ(ran.status, 2) << word << ran.err;
+    EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
+  };
+  refuses({"--hosts", "a:0"}, "'a:0'");
+  refuses({"--hosts", "a:2,"}, "''");
+  refuses({"--hosts", "a:two"}, "'a:two'");
+  refuses({"--hosts", "-oProxyCommand=x:1"}, "--hosts");
+  refuses({"--hosts", "a:2,b,a"}, "names a twice");
+  refuses({"-n", "5", "--hosts", "a:2,b:2"}, "more than the 4 ranks");
+  refuses({"--hosts", "a", "--hostfile", "f"}, "not both");
+  refuses({"-n", "2", "--agent", "ssh"}, "--hosts");
+  refuses({"--hostfile", folder / "none"}, "can't be read");
+  refuses({"--hostfile", folder.write("empty", "# nobody\n\n")}, "names no host");
+  refuses({"--hostfile", folder.write("bad", "a slots=2\n\nb slots=two\n")}, "line 3");
+  refuses({"--hostfile", folder.write("more", "a:2\nb 3\n")}, "line 2");
+  refuses({"--hostfile", folder.write("twice", "a\nb\na # again\n")}, "line 3");
+  refuses({"--hosts", "a", "--ports", "5"}, "20000-20100");
+  refuses({"--hosts", "a", "--interface", "nonesuch0"}, "nonesuch0");
+}
+
+TEST(Hostfile, HasAHostALine) {
+  const Agents agents;
+  const std::string file = agents.write("hosts", "# ours\na slots=2\n\n  b:1  # small\nc\n");
+  const Ran ran = run({TRIREME_PROGRAM, "run", "--hostfile", file, "--agent", agents.plain(), "/bin/sh", "-c",
+                       "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/2", "[1] 1/2", "[2] 0/1", "[3] 0/1"}));
+}
+
+TEST(Hosts, UseThePortsThatTheyMay) {
+  const Agents agents;
+  const auto ports_of = [&](const std::string& range) {
+    return run(launch("a:1", agents.plain(), "echo ${TRIREME_RENDEZVOUS##*:} $TRIREME_PORTS", {"--ports", range}));
+  };
+  const Ran ran = ports_of("21000-21999");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const int port = std::stoi(ran.out.substr(4));
+  EXPECT_GE(port, 21000);
+  EXPECT_LE(port, 21999);
+  EXPECT_TRUE(contains(ran.out, " 21000-21999\n")) << ran.out;
+}
+
+TEST(Hosts, SayThatAllPortsAreTaken) {
+  const Agents agents;
+  const rendezvous::Server other("", 0, 1);
+  const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_TRUE(contains(ran.err, "another program has that port")) << ran.err;
+  const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
+                         "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
+  EXPECT_EQ(ranks.status, 1);
+  EXPECT_TRUE(contains(ranks.err, "are in use here: allow more (TRIREME_PORTS)")) << ranks.err;
+}
+
+// Hosts with networks of their own.
+class Netlab : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Ran up = run({TRIREME_NETLAB, "up", "--name", name(), "3", "1gbit"});
+    if (up.status == 3) GTEST_SKIP() << up.err;
+    ASSERT_EQ(up.status, 0) << up.err;
+  }
+  void TearDown() override { run({TRIREME_NETLAB, "down", "--name", name()}); }
+
+  static std::string name() { return fmt::format("hosts{}", ::getpid()); }
+
+  // The launcher runs on host 0.
+  static std::vector<std::string> launch(const std::string& hosts, std::vector<std::string> words) {
+    words.insert(words.begin(), {TRIREME_NETLAB, "run", "--name", name(), "0", TRIREME_PROGRAM, "run", "--hosts", hosts,
+                                 "--agent", fmt::format("{} run --name {}", TRIREME_NETLAB, name())});
+    return words;
+  }
+};
+
+TEST_F(Netlab, RunsRanksOnAllHosts) {
+  const Ran ran = run(launch("0:1,1:2,2:1", {"--timeout", "60s", TRIREME_HELLO}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(sorted_lines(ran.out).size(), 4U) << ran.out;
+  for (const std::string& line : sorted_lines(ran.out)) EXPECT_TRUE(contains(line, "of 4: the sum")) << line;
+  const Ran where = run(launch("1:1,2:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*} $MASTER_ADDR"}));
+  EXPECT_EQ(sorted_lines(where.out), (std::vector<std::string>{"[0] 10.77.0.1 10.77.0.2", "[1] 10.77.0.1 10.77.0.2"}))
+      << where.err;
+}
+
+TEST_F(Netlab, EndsAllWhenOneFails) {
+  const PidFiles pids;
+  const Ran ran =
+      run(launch("0:1,1:1,2:1",
+                 {"/bin/sh", "-c", pids.script() + pids.wait_script(3) + "[ $RANK = 2 ] && exit 9; exec sleep 100"}));
+  EXPECT_EQ(ran.status, 9) << ran.err;
+  expect_gone(pids.wait_for(3));
+}
+
+TEST_F(Netlab, LeavesNoRankWhenTheLauncherIsKilled) {
+  const PidFiles pids;
+  Started started(
+      launch("1:2,2:2", {"/bin/sh", "-c", "trap '' TERM;" + pids.script() + "while :; do sleep 0.05; done"}));
+  const auto all = pids.wait_for(4);
+  started.signal(SIGKILL);
+  started.wait();
+  expect_gone(all);
+}
+
+TEST_F(Netlab, TakesTheNetworkThatItIsTold) {
+  for (int host = 0; host < 3; ++host) {
+    ASSERT_EQ(
+        run({"/bin/sh", "-c",
+             fmt::format("ip -n trireme-{}-{} address add fd00:77::{}/64 dev eth0 nodad", name(), host, host + 1)})
+            .status,
+        0);
+  }
+  const auto run_hello = [](const std::string& interface) {
+    return run(launch("0:1,1:1,2:1", {"--timeout", "60s", "--interface", interface, "--ports", "23000-23099", "--env",
+                                      "TRIREME_LOG=info", TRIREME_HELLO}));
+  };
+  const Ran six = run_hello("fd00:77::/64");
+  EXPECT_EQ(six.status, 0) << six.err;
+  EXPECT_EQ(sorted_lines(six.out).size(), 3U) << six.out;
+  EXPECT_TRUE(contains(six.err, "[2] trireme: rank 2: peers reach it at [fd00:77::3]:230")) << six.err;
+  const Ran four = run_hello("10.77.0.0/16");
+  EXPECT_EQ(four.status, 0) << four.err;
+  EXPECT_TRUE(contains(four.err, "[0] trireme: rank 0: peers reach it at 10.77.0.1:230")) << four.err;
+  EXPECT_TRUE(contains(four.err, "as TRIREME_INTERFACE asks")) << four.err;
+}
+
+TEST_F(Netlab, RefusesLoopbackBetweenHosts) {
+  const Ran ran = run(launch("1:1,2:1", {"--timeout", "60s", "--env", "TRIREME_INTERFACE=lo", TRIREME_HELLO}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(contains(ran.err, "offers its peers the address 127.0.0.1")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "TRIREME_INTERFACE")) << ran.err;
+}
+
+TEST_F(Netlab, SaysThatAHostDoesNotReachTheLauncher) {
+  const Ran ran = run(launch("1:1", {"--address", "127.0.0.1", "true"}));
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_TRUE(contains(ran.err, "host 1: it does not reach the launcher at 127.0.0.1:")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "--address")) << ran.err;
+}
+
+}  // namespace
+}  // namespace trireme

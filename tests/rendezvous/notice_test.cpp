@@ -1,0 +1,87 @@
+// Notices: one rank's port, as the others of its host find it.
+#include "rendezvous/notice.h"
+
+#include "rendezvous/client.h"
+#include "rendezvous/server.h"
+#include "support/run.h"
+#include "support/throws.h"
+
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+#include <thread>
+
+namespace trireme::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Notice, IsThereForAsLongAsItsOwner) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notice";
+  EXPECT_FALSE(read_notice(path).has_value());
+  {
+    const Notice notice(path, 4711);
+    EXPECT_EQ(read_notice(path), 4711);
+    struct stat info {};
+    ASSERT_EQ(::stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600U);
+    const std::string message = test::usage_error([&] { Notice(path, 4712); });
+    EXPECT_NE(message.find("rank 0 already"), std::string::npos) << message;
+    EXPECT_EQ(read_notice(path), 4711);
+  }
+  EXPECT_TRUE(folder.empty());
+}
+
+TEST(Notice, OfTheDeadIsNotBelieved) {
+  const TemporaryFolder folder;
+  const std::string path = folder.write("notice", "4711\n");
+  EXPECT_FALSE(read_notice(path).has_value());
+  const Notice notice(path, 4712);
+  EXPECT_EQ(read_notice(path), 4712);
+}
+
+TEST(Notice, CantBeWrittenWhereThereIsNoFolder) { EXPECT_THROW(Notice("/no/such/folder/notice", 1), SystemError); }
+
+TEST(Notice, HasANameOfItsOwnForEachJob) {
+  EXPECT_EQ(notice_path("job-1"), notice_path("job-1"));
+  EXPECT_NE(notice_path("job-1"), notice_path("job-2"));
+  EXPECT_NE(notice_path("a/b"), notice_path("a_b"));
+  const std::string name = notice_path("../" + std::string(5000, 'x'));
+  EXPECT_LT(name.size(), 250U);
+  EXPECT_EQ(name.find("/../"), std::string::npos);
+  EXPECT_EQ(name_of_starter("NO_SUCH_VARIABLE"), name_of_starter("NO_SUCH_VARIABLE"));
+}
+
+TEST(Notice, BringsRanksTogether) {
+  const TemporaryFolder folder;
+  const auto place = [&](int rank) {
+    return Place{.rank = rank, .ranks = 2, .host = "127.0.0.1", .serve = rank == 0, .notice = folder / "notice"};
+  };
+  std::vector<std::string> other;
+  std::thread thread([&] {  // comes long before rank 0
+    Client client(place(1), 20s);
+    other = client.exchange("one", Clock::now() + 20s);
+  });
+  std::this_thread::sleep_for(100ms);
+  const auto server = serve(place(0));
+  const Notice notice(folder / "notice", server->port());
+  Client client(place(0), 20s);
+  EXPECT_EQ(client.exchange("zero", Clock::now() + 20s), (std::vector<std::string>{"zero", "one"}));
+  thread.join();
+  EXPECT_EQ(other, (std::vector<std::string>{"zero", "one"}));
+}
+
+TEST(Notice, ThatNeverComesIsNamed) {
+  const TemporaryFolder folder;
+  try {
+    Client({.rank = 1, .ranks = 2, .host = "127.0.0.1", .notice = folder / "notice"}, 100ms);
+    FAIL();
+  } catch (const TimeoutError& error) {
+    EXPECT_NE(std::string(error.what()).find(folder / "notice"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("MASTER_ADDR"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::rendezvous
