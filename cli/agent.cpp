@@ -37,7 +37,7 @@ bool is_writable(int descriptor) {
 }  // namespace
 
 Agent::Agent(std::string host, std::vector<std::string> command, Offer offer, Sink& out, Sink& err, Events events,
-             std::function<void()> in_child)
+             const std::function<void()>& in_child)
     : host_(std::move(host)),
       command_(std::move(command)),
       offer_(std::move(offer)),
@@ -88,7 +88,9 @@ void Agent::watch(Poll& poll) {
   if (wire_->pending() && to_agent_) poll.on(to_agent_.get(), POLLOUT, [this] { wire_->write_some(); });
   if (errors_) poll.on(errors_.get(), POLLIN, [this] { read_errors(); });
   if (feeding_ && may_read_input()) poll.on(STDIN_FILENO, POLLIN, [this] { feed(); });
-  if (from_agent_ && (finishing_ || (!out_.full() && !err_.full()))) {
+  if (!finishing_ && (out_.full() || err_.full())) {
+    heard_at_ = Clock::now();  // Nobody listens, so this is no silence.
+  } else if (from_agent_) {
     poll.on(from_agent_.get(), POLLIN, [this] { read(); });
   }
 }
