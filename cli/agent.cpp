@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/wait.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -28,6 +29,13 @@ constexpr auto kEndPatience = 2s;
 
 // A program in the background that reads from its terminal is stopped.
 bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+
+std::string present_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error);
+  if (error) throw SystemError(fmt::format("the present folder has no name: {}", error.message()));
+  return folder.string();
+}
 
 bool is_writable(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
@@ -210,7 +218,7 @@ void Agent::start(const Share& share) {
   quiet_ = false;
   feeding_ = share.first == 0;
   Message message{{"start", to_message(share)}};
-  message["folder"] = std::filesystem::current_path().string();
+  message["folder"] = present_folder();
   send(message);
 }
 
