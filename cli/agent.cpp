@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/wait.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -29,6 +30,13 @@ constexpr auto kEndPatience = 2s;
 // A program in the background that reads from its terminal is stopped.
 bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
 
+std::string present_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error);
+  if (error) throw SystemError(fmt::format("the present folder has no name: {}", error.message()));
+  return folder.string();
+}
+
 bool is_writable(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) > 0;
@@ -37,7 +45,7 @@ bool is_writable(int descriptor) {
 }  // namespace
 
 Agent::Agent(std::string host, std::vector<std::string> command, Offer offer, Sink& out, Sink& err, Events events,
-             std::function<void()> in_child)
+             const std::function<void()>& in_child)
     : host_(std::move(host)),
       command_(std::move(command)),
       offer_(std::move(offer)),
@@ -88,7 +96,9 @@ void Agent::watch(Poll& poll) {
   if (wire_->pending() && to_agent_) poll.on(to_agent_.get(), POLLOUT, [this] { wire_->write_some(); });
   if (errors_) poll.on(errors_.get(), POLLIN, [this] { read_errors(); });
   if (feeding_ && may_read_input()) poll.on(STDIN_FILENO, POLLIN, [this] { feed(); });
-  if (from_agent_ && (finishing_ || (!out_.full() && !err_.full()))) {
+  if (!finishing_ && (out_.full() || err_.full())) {
+    heard_at_ = Clock::now();  // Nobody listens, so this is no silence.
+  } else if (from_agent_) {
     poll.on(from_agent_.get(), POLLIN, [this] { read(); });
   }
 }
@@ -215,7 +225,7 @@ void Agent::start(const Share& share) {
   quiet_ = false;
   feeding_ = share.first == 0;
   Message message{{"start", to_message(share)}};
-  message["folder"] = std::filesystem::current_path().string();
+  message["folder"] = present_folder();
   send(message);
 }
 

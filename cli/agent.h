@@ -34,7 +34,7 @@ class Agent final : public Host {
 
   /// Starts the command, which is to run `trireme host-agent` there. Throws SystemError if there can't be one more process.
   Agent(std::string host, std::vector<std::string> command, Offer offer, Sink& out, Sink& err, Events events,
-        std::function<void()> in_child);
+        const std::function<void()>& in_child);
   ~Agent() override;
 
   void watch(Poll& poll) override;

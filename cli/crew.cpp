@@ -245,7 +245,6 @@ void Crew::finish() {
     for (Stream& stream : rank.streams) {
       if (stream.descriptor) close(stream);
     }
-    rank.streams.clear();
   }
 }
 

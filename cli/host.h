@@ -86,7 +86,7 @@ class Host {
   virtual void end() = 0;
   /// Kills all, with what they have started.
   virtual void kill() = 0;
-  /// When all have ended: takes what output there is, and waits for no more.
+  /// When all have ended: takes what output there is, and waits for no more. settle() comes after it.
   virtual void finish() = 0;
 };
 

@@ -34,6 +34,7 @@ class HostAgent {
   int run() {
     wire_.add(fmt::format("{}\n", kGreeting));
     while (!over_) turn();
+    if (reporting_) crew_.kill();  // What ranks that have ended left behind goes with the others.
     return 0;
   }
 

@@ -261,8 +261,8 @@ class Launcher {
     }
     each([&](Host& host) { host.watch(poll); });
     poll.wait(wait_time());
-    each([](Host& host) { host.settle(); });
     if (started_ && nothing_more_comes() && !std::exchange(finishing_, true)) each([](Host& host) { host.finish(); });
+    each([](Host& host) { host.settle(); });
     if (out_.broken() && !ending_) {
       say("nobody reads the output any more; ending all ranks");
       status_ = 128 + SIGPIPE;
