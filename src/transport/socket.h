@@ -58,6 +58,7 @@ class Address {
 
  private:
   friend Descriptor accept_connection(const Descriptor& listener);
+  friend std::string peer_text(const Descriptor& socket);
 
   sockaddr_storage storage_{};
   socklen_t bytes_ = 0;
@@ -74,6 +75,9 @@ Descriptor begin_connection(const Address& address);
 
 /// The next connection of a listening socket; none: errno says why.
 Descriptor accept_connection(const Descriptor& listener);
+
+/// Where the other end of a connection is, for people.
+std::string peer_text(const Descriptor& socket);
 
 /// Which descriptors are ready. All are watched level-triggered.
 class Poller {
