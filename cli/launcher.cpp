@@ -3,6 +3,7 @@
 #include "cli/cores.h"
 #include "cli/lines.h"
 #include "cli/process.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
 #include "rendezvous/socket.h"
@@ -19,6 +20,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <poll.h>
 #include <string_view>
@@ -54,6 +56,17 @@ class ReservedPort {
   Descriptor socket_;
 };
 
+// Strangers at the rendezvous are told of by its own thread, in a line at once.
+Guard guard_of(const Launch& options) {
+  Guard guard = rendezvous::guard_for_ranks();
+  guard.encrypt = guard.encrypt || options.encrypt;
+  guard.notice = [](const std::string& text) {
+    const std::string line = fmt::format("trireme run: {}\n", text);
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  };
+  return guard;
+}
+
 // How the output of a rank comes.
 struct Stream {
   Descriptor descriptor;
@@ -74,7 +87,9 @@ struct Rank {
 class Launcher {
  public:
   explicit Launcher(const Launch& options)
-      : options_(options), server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run") {
+      : options_(options),
+        guard_(guard_of(options)),
+        server_("127.0.0.1", 0, options.ranks, rendezvous::Meetings::many, "trireme run", guard_) {
     struct stat out {};
     struct stat err {};
     const bool same = ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
@@ -146,6 +161,7 @@ class Launcher {
     variables.emplace_back("MASTER_ADDR=127.0.0.1");
     variables.push_back(fmt::format("MASTER_PORT={}", master_port_.number()));
     variables.push_back(fmt::format("TRIREME_RENDEZVOUS=127.0.0.1:{}", server_.port()));
+    std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(variables));
     return variables;
   }
 
@@ -389,6 +405,7 @@ class Launcher {
   Signals signals_;
   FileLimit limit_;
   ReservedPort master_port_;
+  const Guard guard_;
   rendezvous::Server server_;
   Sink out_{STDOUT_FILENO};
   Sink own_err_{STDERR_FILENO};

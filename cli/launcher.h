@@ -17,6 +17,7 @@ struct Launch {
   bool pin = true;                     ///< each rank to cores of its own, if there are enough
   Seconds grace{5};                    ///< from SIGTERM to SIGKILL
   std::optional<Seconds> timeout{};    ///< for the whole run
+  bool encrypt = false;                ///< what ranks say to each other over the network
 };
 
 inline constexpr int kTimedOut = 124;

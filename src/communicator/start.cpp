@@ -3,6 +3,7 @@
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/server.h"
 #include "transport/inproc.h"
 #include "transport/shm.h"
@@ -119,6 +120,19 @@ void check_neighbours(int rank, const std::vector<int>& hosts, const std::set<in
   }
 }
 
+Guard guard_with_log(const rendezvous::Place& place) {
+  Guard guard = rendezvous::guard_from_environment();
+  const Log log(Log::level_from_environment(), place.rank);
+  guard.notice = [log](const std::string& text) { log.say(LogLevel::info, text); };
+  if (!guard.secret && place.ranks > 1) {
+    log.say(
+        LogLevel::info,
+        "this job has no secret, so strangers that reach its ports are not kept out: start it with 'trireme run', or "
+        "set TRIREME_SECRET or TRIREME_SECRET_FILE to the same for all ranks");
+  }
+  return guard;
+}
+
 std::vector<nlohmann::json> exchange_json(const Joining& joining, const nlohmann::json& mine) {
   std::vector<nlohmann::json> all;
   for (const std::string& text : joining.exchange(mine.dump())) {
@@ -209,7 +223,7 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
     tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_for_peers(joining, met),
-                                           met[0].at("job").get<std::uint64_t>());
+                                           met[0].at("job").get<std::uint64_t>(), 1, joining.guard);
   }
   const std::vector<std::string> addresses = joining.exchange(tcp ? tcp->address() : "");
   if (tcp) tcp->meet(addresses);
@@ -230,14 +244,16 @@ Communicator init(const InitOptions& asked) {
       !environment("RANK").empty() || !environment("WORLD_SIZE").empty() || !environment("TRIREME_RENDEZVOUS").empty();
   if (options.alone && !started) return threads_world(1, options).front();
   const rendezvous::Place place = rendezvous::place_from_environment();
-  const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place);
-  rendezvous::Client client(place, options.patience);
+  const Guard guard = guard_with_log(place);
+  const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place, guard);
+  rendezvous::Client client(place, options.patience, guard);
   const auto deadline = Clock::now() + options.patience;
   return join({.rank = place.rank,
                .ranks = place.ranks,
                .address = client.local_address(),
                .server = client.server_address(),
-               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); }},
+               .exchange = [&](const std::string& mine) { return client.exchange(mine, deadline); },
+               .guard = guard},
               options);
 }
 

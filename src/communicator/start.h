@@ -1,6 +1,7 @@
 // How a rank comes to have a communicator.
 #pragma once
 
+#include "base/guard.h"
 #include "trireme/communicator.h"
 
 #include <functional>
@@ -19,6 +20,7 @@ struct Joining {
   std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
+  Guard guard{};  ///< of its connections
 };
 Communicator join(const Joining& joining, const InitOptions& options);
 
