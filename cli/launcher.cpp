@@ -7,6 +7,7 @@
 #include "cli/process.h"
 #include "cli/report.h"
 #include "cli/reserved_port.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
 #include "rendezvous/socket.h"
@@ -19,6 +20,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -58,15 +60,27 @@ std::string quoted(const std::string& word) {
 }
 
 // The first port that is free of those that may be used.
-std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezvous::Ports& ports, int ranks) {
+std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezvous::Ports& ports, int ranks,
+                                          const Guard& guard) {
   for (int port = ports.first;; ++port) {
     try {
       return std::make_unique<rendezvous::Server>(host, static_cast<std::uint16_t>(port), ranks,
-                                                  rendezvous::Meetings::many, "trireme run");
+                                                  rendezvous::Meetings::many, "trireme run", guard);
     } catch (const SystemError&) {
       if (port == ports.last) throw;
     }
   }
+}
+
+// Strangers at the rendezvous are told of by its own thread, in a line at once.
+Guard guard_of(const Launch& options) {
+  Guard guard = rendezvous::guard_for_ranks();
+  guard.encrypt = guard.encrypt || options.encrypt;
+  guard.notice = [](const std::string& text) {
+    const std::string line = fmt::format("trireme run: {}\n", text);
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  };
+  return guard;
 }
 
 class Launcher {
@@ -74,7 +88,8 @@ class Launcher {
   explicit Launcher(const Launch& options)
       : options_(options),
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
-        server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks)),
+        guard_(guard_of(options)),
+        server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
         file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
         ranks_(static_cast<std::size_t>(options.ranks)) {
     for (int rank = 0; rank < options.ranks; ++rank) ranks_[rank].rank = rank;
@@ -203,6 +218,7 @@ class Launcher {
       share.variables.push_back(fmt::format("MASTER_PORT={}", master_port));
       share.variables.push_back(
           fmt::format("TRIREME_RENDEZVOUS={}", rendezvous::format_host_and_port(rendezvous, server_->port())));
+      std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(share.variables));
       place.first = first;
       first += place.ranks;
       started_ = true;
@@ -418,6 +434,7 @@ class Launcher {
   FileLimit limit_;
   const ReservedPort::Reach reach_;
   std::optional<ReservedPort> reserved_;
+  const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
   std::vector<RankReport> ranks_;

@@ -20,6 +20,7 @@ struct Launch {
   bool pin = true;                       ///< each rank to cores of its own, if there are enough
   Seconds grace{5};                      ///< from SIGTERM to SIGKILL
   std::optional<Seconds> timeout{};      ///< for the whole run
+  bool encrypt = false;                  ///< what ranks say to each other over the network
   bool report = false;                   ///< on all ranks and who kept the others waiting, even if all is well
   std::string report_file{};             ///< where the report goes as JSON; empty: nowhere
 

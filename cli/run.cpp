@@ -27,6 +27,7 @@ struct Options {
   int ranks = 0;
   bool no_prefix = false;
   bool no_pin = false;
+  bool encrypt = false;
   std::string grace = "5s";
   std::string timeout;
   bool report = false;
@@ -147,6 +148,7 @@ int run_program(const Options& options) {
   }
   launch_options.prefix = !options.no_prefix;
   launch_options.pin = !options.no_pin;
+  launch_options.encrypt = options.encrypt;
   launch_options.grace = parse_time(options.grace);
   if (!options.timeout.empty()) launch_options.timeout = parse_time(options.timeout);
   launch_options.report = options.report;
@@ -163,7 +165,10 @@ void add_run(CLI::App& app, Action& run) {
       "All that follows PROGRAM is its own. Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
       "MASTER_ADDR,\n"
       "MASTER_PORT and TRIREME_RENDEZVOUS in its environment, and, where you have not set them, OMP_NUM_THREADS and\n"
-      "OPENBLAS_NUM_THREADS as cores / ranks. Rank 0 reads the standard input. Signals are passed on to all ranks.\n"
+      "OPENBLAS_NUM_THREADS as cores / ranks. TRIREME_SECRET is a secret of this job alone, unless you have set it or\n"
+      "TRIREME_SECRET_FILE: who can't prove it is kept out of all connections. Rank 0 reads the standard input. "
+      "Signals\n"
+      "are passed on to all ranks.\n"
       "\n"
       "When a rank fails, the others have a second for their last words and are ended, and a table says what each did\n"
       "last. The exit status is that of the first to fail (128 + signal for one that was killed), 124 after --timeout, "
@@ -187,6 +192,7 @@ void add_run(CLI::App& app, Action& run) {
       ->type_name("P");
   command->add_flag("--no-prefix", options->no_prefix, "pass output on as it is, without '[rank] ' before each line");
   command->add_flag("--no-pin", options->no_pin, "let ranks share all cores, even if there is one for each");
+  command->add_flag("--encrypt", options->encrypt, "encrypt what ranks say to each other over TCP, with TLS 1.3");
   command->add_option("--grace", options->grace, "how long ranks may take to end before they are killed")
       ->type_name("TIME")
       ->capture_default_str();

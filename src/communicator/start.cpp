@@ -3,6 +3,7 @@
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/interfaces.h"
 #include "rendezvous/notice.h"
 #include "rendezvous/server.h"
@@ -155,6 +156,19 @@ void check_neighbours(int rank, const std::vector<int>& hosts, const std::set<in
   }
 }
 
+Guard guard_with_log(const rendezvous::Place& place) {
+  Guard guard = rendezvous::guard_from_environment();
+  const Log log(Log::level_from_environment(), place.rank);
+  guard.notice = [log](const std::string& text) { log.say(LogLevel::info, text); };
+  if (!guard.secret && place.ranks > 1) {
+    log.say(
+        LogLevel::info,
+        "this job has no secret, so strangers that reach its ports are not kept out: start it with 'trireme run', or "
+        "set TRIREME_SECRET or TRIREME_SECRET_FILE to the same for all ranks");
+  }
+  return guard;
+}
+
 std::vector<nlohmann::json> exchange_json(const Joining& joining, const nlohmann::json& mine) {
   std::vector<nlohmann::json> all;
   for (const std::string& text : joining.exchange(mine.dump())) {
@@ -255,7 +269,7 @@ Communicator join(const Joining& joining, const InitOptions& options) {
     check_addresses(met, names);
     allow_ports();
     tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_of(rank, met),
-                                           met[0].at("job").get<std::uint64_t>());
+                                           met[0].at("job").get<std::uint64_t>(), 1, joining.guard);
     world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}", tcp->address(),
                                                interface.empty() ? "which is on its way to where ranks met"
                                                                  : "as TRIREME_INTERFACE asks"));
@@ -279,10 +293,11 @@ Communicator init(const InitOptions& asked) {
   const rendezvous::Place place = rendezvous::place_from_environment();
   Log(Log::level_from_environment(), place.rank)
       .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
-  const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place);
+  const Guard guard = guard_with_log(place);
+  const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place, guard);
   std::optional<rendezvous::Notice> notice;
   if (server && !place.notice.empty()) notice.emplace(place.notice, server->port());
-  rendezvous::Client client(place, options.patience);
+  rendezvous::Client client(place, options.patience, guard);
   const auto deadline = Clock::now() + options.patience;
   return join({.rank = place.rank,
                .ranks = place.ranks,
@@ -294,7 +309,8 @@ Communicator init(const InitOptions& asked) {
                      notice.reset();  // All have come.
                      return all;
                    },
-               .board = Board::inherited(place.ranks)},
+               .board = Board::inherited(place.ranks),
+               .guard = guard},
               options);
 }
 

@@ -1,6 +1,7 @@
 // How a rank comes to have a communicator.
 #pragma once
 
+#include "base/guard.h"
 #include "communicator/board.h"
 #include "trireme/communicator.h"
 
@@ -22,6 +23,7 @@ struct Joining {
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
   std::shared_ptr<Board> board = {};  ///< that the ranks of this host share; none: one of its own
+  Guard guard{};                      ///< of its connections
 };
 Communicator join(const Joining& joining, const InitOptions& options);
 

@@ -1,5 +1,7 @@
 #include "rendezvous/channel.h"
 
+#include "trireme/error.h"
+
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -11,10 +13,20 @@ void Channel::send(SharedBytes bytes) {
   if (out_.size() == 1) flush();
 }
 
+void Channel::encrypt(Tls::Role role, const Digest& key) {
+  if (!out_.empty()) throw ProtocolError("it does not take what it is sent");
+  tls_ = std::make_unique<Tls>(socket_.get(), role, key);
+}
+
+ssize_t Channel::write(std::string_view bytes) const {
+  return tls_ ? tls_->write(bytes.data(), bytes.size())
+              : ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
 void Channel::flush() {
   while (!out_.empty()) {
     const std::string_view rest = std::string_view(*out_.front()).substr(sent_);
-    const ssize_t count = ::send(socket_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    const ssize_t count = write(rest);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0) {
@@ -36,7 +48,8 @@ void Channel::finish() {
 }
 
 Channel::Arrived Channel::receive(std::span<char> buffer) const {
-  const ssize_t count = ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
+  const ssize_t count =
+      tls_ ? tls_->read(buffer.data(), buffer.size()) : ::recv(socket_.get(), buffer.data(), buffer.size(), 0);
   if (count > 0) return {.bytes = {buffer.data(), static_cast<std::size_t>(count)}};
   // A reset only says that the other side had not read everything when it hung up.
   if (count == 0 || errno == ECONNRESET) return {.bytes = {}, .ended = true};

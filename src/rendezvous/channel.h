@@ -2,6 +2,7 @@
 // come. Nothing waits.
 #pragma once
 
+#include "base/tls.h"
 #include "rendezvous/socket.h"
 #include "rendezvous/wire.h"
 
@@ -22,7 +23,19 @@ class Channel {
 
   const Descriptor& socket() const { return socket_; }
   bool open() const { return static_cast<bool>(socket_); }
-  void close() { socket_.close(); }
+  void close() {
+    tls_.reset();
+    socket_.close();
+  }
+
+  /// Encrypts all that comes after what was sent and received so far.
+  void encrypt(Tls::Role role, const Digest& key);
+
+  /// Where it encrypts: goes on with the exchange of keys; true once this end has finished it.
+  bool shake() { return !tls_ || tls_->shake(); }
+
+  /// Whether something has come that the socket does not show.
+  bool unread() const { return tls_ && tls_->unread(); }
 
   /// Sends what the socket takes now; the rest waits for flush().
   void send(SharedBytes bytes);
@@ -32,7 +45,7 @@ class Channel {
   void flush();
 
   /// Whether something waits for the socket to become writable.
-  bool pending() const { return !out_.empty(); }
+  bool pending() const { return !out_.empty() && !(tls_ && tls_->waits_to_read()); }
 
   /// Says that nothing more will be sent, so that the other side can hang up without losing anything.
   void finish();
@@ -49,7 +62,10 @@ class Channel {
   FrameReader reader;
 
  private:
+  ssize_t write(std::string_view bytes) const;
+
   Descriptor socket_;
+  std::unique_ptr<Tls> tls_;
   std::deque<SharedBytes> out_;
   std::size_t sent_ = 0;  // of the first
   bool finished_ = false;

@@ -52,7 +52,8 @@ std::vector<std::string> split(const std::string& body, std::uint32_t exchange, 
 
 class Client::Connection {
  public:
-  Connection(Place place, std::chrono::milliseconds patience) : place_(std::move(place)), where_(describe(place_)) {
+  Connection(Place place, std::chrono::milliseconds patience, Guard guard)
+      : place_(std::move(place)), guard_(std::move(guard)), where_(describe(place_)) {
     const auto start = Clock::now();
     const auto deadline = start + patience;
     auto pause = std::chrono::milliseconds(kFirstPause);
@@ -157,18 +158,49 @@ class Client::Connection {
   }
 
   void say_hello(Clock::time_point deadline) {
-    channel_->send(frame(Hello{.rank = static_cast<std::uint32_t>(place_.rank),
-                               .ranks = static_cast<std::uint32_t>(place_.ranks),
-                               .who = this_process()}));
+    const std::string hello = body(Hello{.guard = guard_bits(guard_),
+                                         .nonce = fresh_nonce(),
+                                         .rank = static_cast<std::uint32_t>(place_.rank),
+                                         .ranks = static_cast<std::uint32_t>(place_.ranks),
+                                         .who = this_process()});
+    channel_->send(frame(Kind::hello, hello));
     try {
-      const auto answer = next_frame(deadline);
-      if (!answer) throw SystemError("somebody listens there, but does not answer: is it a rendezvous of Trireme?");
-      server_ = printable(body_of(*answer, Kind::welcome));
+      guard_.secret ? prove(hello, deadline) : welcome(hear_answer(Kind::welcome, deadline));
     } catch (const ProtocolError& error) {
       throw ProtocolError(fmt::format("what listens at {} is no rendezvous of Trireme: {}", where_, error.what()));
     }
     channel_->reader.expect_at_most(sizeof(std::uint32_t) * 2 +
                                     static_cast<std::size_t>(place_.ranks) * (sizeof(std::uint64_t) + kMostBlobBytes));
+  }
+
+  // Both sides prove the secret: this one first, so that the server can say what it thinks of it.
+  void prove(const std::string& hello, Clock::time_point deadline) {
+    const std::string challenge = hear_answer(Kind::challenge, deadline);
+    server_ = read_challenge(challenge).who;
+    channel_->send(frame(Kind::proof, as_text(client_proof(guard_.secret, hello, challenge))));
+    const std::string answer = hear_answer(Kind::welcome, deadline);
+    if (!same_digest(read_digest(answer), server_proof(guard_.secret, hello, challenge))) {
+      throw UsageError(
+          fmt::format("{}, which runs the rendezvous at {}, has another secret than rank {}: give all ranks the same "
+                      "TRIREME_SECRET (or TRIREME_SECRET_FILE)",
+                      server_, where_, place_.rank));
+    }
+    if (guard_.encrypt) encrypt(channel_key(guard_.secret, hello, challenge), deadline);
+  }
+
+  void encrypt(const Digest& key, Clock::time_point deadline) {
+    channel_->encrypt(Tls::Role::client, key);
+    while (!channel_->shake()) {
+      if (!wait_for(channel_->socket(), POLLIN, deadline)) throw SystemError("it does not exchange keys");
+    }
+  }
+
+  void welcome(const std::string& who) { server_ = printable(who); }
+
+  std::string hear_answer(Kind kind, Clock::time_point deadline) {
+    const auto answer = next_frame(deadline);
+    if (!answer) throw SystemError("somebody listens there, but does not answer: is it a rendezvous of Trireme?");
+    return body_of(*answer, kind);
   }
 
   // Nothing, if none is whole by the deadline.
@@ -179,7 +211,7 @@ class Client::Connection {
         if (frame && !is_outdated(*frame)) return frame;
       }
       const auto events = static_cast<short>(POLLIN | (channel_->pending() ? POLLOUT : 0));
-      if (!wait_for(channel_->socket(), events, deadline)) return std::nullopt;
+      if (!channel_->unread() && !wait_for(channel_->socket(), events, deadline)) return std::nullopt;
       channel_->flush();
       const auto [bytes, ended, why] = channel_->receive(buffer_);
       if (ended) throw HungUp(why.empty() ? "hung up" : fmt::format("is lost ({})", why));
@@ -220,6 +252,7 @@ class Client::Connection {
   }
 
   const Place place_;
+  const Guard guard_;
   const std::string where_;
   std::string server_;
   std::optional<Channel> channel_;
@@ -229,8 +262,8 @@ class Client::Connection {
   std::optional<Failure> failure_;
 };
 
-Client::Client(const Place& place, std::chrono::milliseconds patience)
-    : connection_(std::make_unique<Connection>(place, patience)) {}
+Client::Client(const Place& place, std::chrono::milliseconds patience, const Guard& guard)
+    : connection_(std::make_unique<Connection>(place, patience, guard)) {}
 
 Client::~Client() = default;
 

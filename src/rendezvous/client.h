@@ -3,6 +3,7 @@
 // Failures poison the client: later calls throw the same error at once. One thread at a time may call it.
 #pragma once
 
+#include "base/guard.h"
 #include "rendezvous/environment.h"
 
 #include <chrono>
@@ -22,8 +23,9 @@ class Client {
  public:
   /// Connects to the server at place.host and place.port, which may start later, and says who this is. Throws
   /// TimeoutError if there is no server within `patience`; UsageError if it does not agree with `place` (another number
-  /// of ranks, the rank is taken: both sides are named); ProtocolError if it is no server of this kind.
-  Client(const Place& place, std::chrono::milliseconds patience);
+  /// of ranks, the rank is taken, another secret or none: both sides are named); ProtocolError if it is no server of this
+  /// kind.
+  Client(const Place& place, std::chrono::milliseconds patience, const Guard& guard = {});
 
   /// Says goodbye.
   ~Client();

@@ -43,6 +43,14 @@ constexpr auto kAcceptPause = 100ms;
 // Ranks that come and go without ever meeting the others begin no meetings beyond these.
 constexpr std::size_t kMostMeetings = 64;
 
+std::string peer_name(const Descriptor& socket) {
+  try {
+    return peer_number(socket);
+  } catch (const SystemError&) {
+    return "somebody who is gone again";
+  }
+}
+
 void check_limits(int ranks) {
   if (ranks < 1) throw UsageError(fmt::format("a rendezvous of {} ranks: there has to be one at least", ranks));
   constexpr rlim_t kOtherFiles = 24;
@@ -56,8 +64,11 @@ void check_limits(int ranks) {
 
 class Server::Loop {
  public:
-  Loop(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name)
+  Loop(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name,
+       const Guard& guard)
       : ranks_(ranks),
+        guard_(guard),
+        doorman_(guard.notice),
         many_(meetings == Meetings::many),
         name_(fmt::format("{} ({})", name, this_process())),
         listener_(listen_at(host, port)),
@@ -81,6 +92,7 @@ class Server::Loop {
   Loop& operator=(const Loop&) = delete;
 
   std::uint16_t port() const { return port_; }
+  int strangers() const { return strangers_count_; }
 
   void tell_ended(int rank, const std::string& how) {
     {
@@ -102,6 +114,9 @@ class Server::Loop {
     std::uint64_t id;  // never used again, unlike descriptors
     Channel channel;
     bool watched_for_room = false;
+    std::string from{};   // its address
+    std::string hello{};  // what it said, while it has yet to prove the secret
+    std::string challenge{};
     bool refused = false;        // nothing more is read from it, and it is dropped when it hangs up or takes too long
     Session* session = nullptr;  // of a rank
     int rank = -1;
@@ -148,7 +163,9 @@ class Server::Loop {
       }
     }
     const auto now = Clock::now();
-    while (!strangers_.empty() && strangers_.front()->patience_ends <= now) drop(*strangers_.front());
+    while (!strangers_.empty() && strangers_.front()->patience_ends <= now) {
+      turn_away(*strangers_.front(), "it did not say who it is in time");
+    }
     if (accept_at_ && *accept_at_ <= now) {
       accept_at_.reset();
       watch(EPOLL_CTL_MOD, listener_, kListener, EPOLLIN);
@@ -197,8 +214,7 @@ class Server::Loop {
     }
     for (Session& session : sessions_) {
       if (session.meeting.awaited() == 0 || session.meeting.failure()) continue;
-      session.meeting.fail(
-          {Failure::Type::peer, fmt::format("{} ended the rendezvous: {}", name_, session.meeting.missing())});
+      session.meeting.fail({Failure::Type::peer, fmt::format("{} ended the rendezvous: {}", name_, missing(session))});
       tell_failure(session);
     }
   }
@@ -213,11 +229,14 @@ class Server::Loop {
         if (none_left || errno == EAGAIN) return;
         continue;  // That one has gone again.
       }
-      if (strangers_.size() >= kMostStrangers) drop(*strangers_.front());
+      if (strangers_.size() >= kMostStrangers) {
+        turn_away(*strangers_.front(), "there are too many at once that have not said who they are");
+      }
       without_delay(socket);
       const std::uint64_t id = next_id_++;
       if (!watch(EPOLL_CTL_ADD, socket, id, EPOLLIN)) continue;
       auto connection = std::make_unique<Connection>(Connection{.id = id, .channel = Channel(std::move(socket))});
+      connection->from = peer_name(connection->channel.socket());
       connection->channel.reader.expect_at_most(kMostHelloBytes);
       list_as_stranger(*connection);
       connections_[id] = std::move(connection);
@@ -227,7 +246,7 @@ class Server::Loop {
   // The listener would be readable for ever.
   void make_room() {
     if (!strangers_.empty()) {
-      drop(*strangers_.front());
+      turn_away(*strangers_.front(), "this process has no descriptors left: raise 'ulimit -n'");
       return;
     }
     watch(EPOLL_CTL_MOD, listener_, kListener, 0);
@@ -251,12 +270,41 @@ class Server::Loop {
     dropped_.push_back(connection.id);
   }
 
+  // One that did not prove to be a rank. Those that were refused have been counted.
+  void turn_away(Connection& connection, const std::string& why) {
+    if (!connection.refused) count_stranger(fmt::format("{} came to {}, but {}", connection.from, name_, why));
+    drop(connection);
+  }
+
+  void count_stranger(const std::string& what) {
+    doorman_.turn_away(what);
+    strangers_count_ = doorman_.count();
+    last_stranger_ = what;
+  }
+
+  // Who is missing may be among those that were turned away.
+  std::string missing(const Session& session) const {
+    std::string text = session.meeting.missing();
+    if (strangers_count_ == 1) text += fmt::format("; one was turned away: {}", last_stranger_);
+    if (strangers_count_ > 1)
+      text += fmt::format("; {} were turned away, the last: {}", doorman_.count(), last_stranger_);
+    return text;
+  }
+
   void serve(Connection& connection, std::uint32_t events) {
     if (!connection.channel.open()) return;
     if ((events & EPOLLOUT) != 0) connection.channel.flush();
     watch_for_room(connection);
     if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-    // One piece, so that a rank with much to say does not keep the others waiting.
+    do hear(connection);
+    while (connection.channel.open() && connection.channel.unread());
+    if (!connection.channel.open()) return;
+    connection.channel.flush();  // What waited for keys to be exchanged.
+    watch_for_room(connection);
+  }
+
+  // One piece, so that a rank with much to say does not keep the others waiting.
+  void hear(Connection& connection) {
     auto [bytes, ended, why] = connection.channel.receive(buffer_);
     try {
       while (!bytes.empty() && connection.channel.open() && !connection.refused) {
@@ -266,26 +314,25 @@ class Server::Loop {
       refuse(connection, {Failure::Type::protocol,
                           fmt::format("{} was sent what makes no sense to a rendezvous: {}", name_, error.what())});
     }
-    if (!ended) return;
+    if (!ended || !connection.channel.open()) return;
     if (connection.session != nullptr) {
       lose(connection,
            why.empty() ? "hung up without a goodbye: it ended or was killed" : fmt::format("is lost: {}", why));
+      drop(connection);
+      return;
     }
-    drop(connection);
+    turn_away(connection, "it hung up before it had said who it is");
   }
 
   void handle(Connection& connection, const FrameReader::Frame& message) {
     if (connection.session == nullptr) {
-      if (message.kind != Kind::hello) throw ProtocolError("no hello came first");
-      admit(connection, read_hello(message.body));
+      hear_stranger(connection, message);
       return;
     }
     Session& session = *connection.session;
     switch (message.kind) {
       case Kind::blob: take_blob(connection, message.body); break;
-      case Kind::ask:
-        send(connection, frame(Kind::missing, Cursor(message.body).u32(), session.meeting.missing()));
-        break;
+      case Kind::ask: send(connection, frame(Kind::missing, Cursor(message.body).u32(), missing(session))); break;
       case Kind::gave_up:
         if (session.meeting.failure()) break;
         session.meeting.give_up(connection.rank, read_failure(message.body));
@@ -299,13 +346,56 @@ class Server::Loop {
     }
   }
 
+  // A hello first; and then, where there is a secret, a proof of it.
+  void hear_stranger(Connection& connection, const FrameReader::Frame& message) {
+    const bool challenged = !connection.challenge.empty();
+    if (message.kind != (challenged ? Kind::proof : Kind::hello)) {
+      throw ProtocolError(challenged ? "no proof came after the hello" : "no hello came first");
+    }
+    if (challenged) return hear_proof(connection, read_digest(message.body));
+    const Hello hello = read_hello(message.body);
+    if (const std::string objection = object_to(hello); !objection.empty()) {
+      refuse(connection, {Failure::Type::usage, objection});
+    } else if (!guard_.secret) {
+      admit(connection, hello);
+    } else {
+      connection.hello = message.body;
+      connection.challenge = body(Challenge{.nonce = fresh_nonce(), .who = name_});
+      send(connection, frame(Kind::challenge, connection.challenge));
+    }
+  }
+
+  // Why this one and the server can't talk; empty: they can.
+  std::string object_to(const Hello& hello) const {
+    if (hello.version != kVersion) {
+      return fmt::format(
+          "this program is {} (version {} of the rendezvous), and {} is {} (version {}): build both with the same "
+          "Trireme",
+          hello.build, hello.version, name_, Hello::own_build(), kVersion);
+    }
+    if (hello.guard != guard_bits(guard_)) {
+      return fmt::format(
+          "rank {} ({}) has {}, and {} has {}: give all the same TRIREME_SECRET (or TRIREME_SECRET_FILE) and "
+          "TRIREME_ENCRYPT, or none of them any",
+          hello.rank, hello.who, describe_guard(hello.guard), name_, describe_guard(guard_bits(guard_)));
+    }
+    return {};
+  }
+
+  void hear_proof(Connection& connection, const Digest& proof) {
+    const Hello hello = read_hello(connection.hello);
+    if (same_digest(proof, client_proof(guard_.secret, connection.hello, connection.challenge))) {
+      admit(connection, hello);
+      return;
+    }
+    refuse(connection, {Failure::Type::usage, fmt::format("rank {} ({}) has another secret than {}: give all the same "
+                                                          "TRIREME_SECRET (or TRIREME_SECRET_FILE)",
+                                                          hello.rank, hello.who, name_)});
+  }
+
   void admit(Connection& connection, const Hello& hello) {
     std::string objection;
-    if (hello.version != kVersion) {
-      objection = fmt::format(
-          "this program speaks version {} of the rendezvous, and {} version {}: build both with the same Trireme",
-          hello.version, name_, kVersion);
-    } else if (hello.ranks != static_cast<std::uint32_t>(ranks_)) {
+    if (hello.ranks != static_cast<std::uint32_t>(ranks_)) {
       objection = fmt::format(
           "rank {} ({}) was started as one of {} (WORLD_SIZE), but {} expects {}: all have to be told the same",
           hello.rank, hello.who, hello.ranks, name_, ranks_);
@@ -349,7 +439,12 @@ class Server::Loop {
     connection.session = &session;
     connection.rank = rank;
     connection.channel.reader.expect_at_most(kMostBlobBytes + sizeof(std::uint32_t));
-    send(connection, frame(Kind::welcome, name_));
+    send(connection,
+         frame(Kind::welcome,
+               guard_.secret ? as_text(server_proof(guard_.secret, connection.hello, connection.challenge)) : name_));
+    if (guard_.encrypt) {
+      connection.channel.encrypt(Tls::Role::server, channel_key(guard_.secret, connection.hello, connection.challenge));
+    }
     fail_if_one_ended(session);
     if (session.meeting.failure()) send(connection, frame(Kind::failure, *session.meeting.failure()));
   }
@@ -373,7 +468,11 @@ class Server::Loop {
 
   // Says why, and lets the other side hang up first, lest what it has not read yet be lost.
   void refuse(Connection& connection, const Failure& failure) {
-    if (connection.session != nullptr) lose(connection, fmt::format("was sent away: {}", failure.text));
+    if (connection.session != nullptr) {
+      lose(connection, fmt::format("was sent away: {}", failure.text));
+    } else {
+      count_stranger(fmt::format("{} came to {}, but: {}", connection.from, name_, failure.text));
+    }
     unlist(connection);
     list_as_stranger(connection);
     connection.refused = true;
@@ -424,6 +523,9 @@ class Server::Loop {
   static constexpr std::uint64_t kListener = 1;
 
   const int ranks_;
+  const Guard guard_;
+  Doorman doorman_;  // the thread's own
+  std::atomic<int> strangers_count_ = 0;
   const bool many_;
   const std::string name_;
   Descriptor listener_;
@@ -440,6 +542,7 @@ class Server::Loop {
   std::uint64_t next_id_ = 2;
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::list<Connection*> strangers_;  // those that are no ranks, or no more; who has been here longest comes first
+  std::string last_stranger_;
   std::vector<std::uint64_t> dropped_;
   std::list<Session> sessions_;  // the oldest first
   std::optional<Clock::time_point> stop_at_;
@@ -449,9 +552,10 @@ class Server::Loop {
   std::thread thread_;
 };
 
-Server::Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name) {
+Server::Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name,
+               const Guard& guard) {
   check_limits(ranks);
-  loop_ = std::make_unique<Loop>(host, port, ranks, meetings, name);
+  loop_ = std::make_unique<Loop>(host, port, ranks, meetings, name, guard);
 }
 
 Server::~Server() = default;
@@ -460,10 +564,12 @@ std::uint16_t Server::port() const { return loop_->port(); }
 
 void Server::tell_ended(int rank, const std::string& how) { loop_->tell_ended(rank, how); }
 
-std::unique_ptr<Server> serve(const Place& place) {
+int Server::strangers() const { return loop_->strangers(); }
+
+std::unique_ptr<Server> serve(const Place& place, const Guard& guard) {
   if (!place.serve) return nullptr;
   const bool loopback = place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.");
-  return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks);
+  return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks, Meetings::one, "rank 0", guard);
 }
 
 }  // namespace trireme::rendezvous

@@ -2,11 +2,13 @@
 //
 // All ranks come, exchange() a few times, and say goodbye: a meeting. A rank that is lost or gives up ends its meeting
 // for the others, too, and all are told of the same culprit, whichever exchange they are in. A connection that does not
-// begin with the hello of a rank is dropped, and disturbs nobody. An idle server uses no CPU.
+// begin with the hello of a rank, or can't prove the job's secret, is dropped and counted, and disturbs nobody. An idle
+// server uses no CPU.
 //
 // All members may be called from any thread.
 #pragma once
 
+#include "base/guard.h"
 #include "rendezvous/environment.h"
 
 #include <chrono>
@@ -26,7 +28,7 @@ class Server {
   /// Listens at `host` (name or number; empty: all addresses) and `port` (0: one of the system's choice). `name` is how
   /// messages call who runs it: "trireme run", "rank 0". Throws UsageError or SystemError if it can't.
   Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings = Meetings::one,
-         const std::string& name = "rank 0");
+         const std::string& name = "rank 0", const Guard& guard = {});
 
   /// Accepts nobody any more, and waits, 5 seconds at most, until the ranks of a Meetings::one have said goodbye or hung
   /// up. If some have not come yet, it tells those that have, and so ends it.
@@ -41,6 +43,9 @@ class Server {
   /// of it at once.
   void tell_ended(int rank, const std::string& how);
 
+  /// How many connections were turned away, since who made them did not prove to be a rank.
+  int strangers() const;
+
  private:
   class Loop;
   std::unique_ptr<Loop> loop_;
@@ -49,6 +54,6 @@ class Server {
 /// The server that this place has to run; null if somebody else does. It has to live until the meeting is over. It
 /// listens on all addresses (a host's name may mean another one to itself than to others), or on loopback alone if that
 /// is where the ranks meet.
-std::unique_ptr<Server> serve(const Place& place);
+std::unique_ptr<Server> serve(const Place& place, const Guard& guard = {});
 
 }  // namespace trireme::rendezvous

@@ -1,16 +1,19 @@
 #include "rendezvous/wire.h"
 
+#include "base/build.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace trireme::rendezvous {
 namespace {
 
 constexpr std::uint32_t kMark = 0x56525254;  // "TRRV"
+constexpr std::size_t kMostBuildBytes = 64;
 
 template <typename Number>
 void append_number(std::string& bytes, Number value) {
@@ -56,12 +59,62 @@ std::string frame(Kind kind, std::string_view body) {
   return bytes;
 }
 
-std::string frame(const Hello& hello) {
-  std::string body;
-  append_u32(body, hello.version);
-  append_u32(body, hello.rank);
-  append_u32(body, hello.ranks);
-  return frame(Kind::hello, body + printable(hello.who));
+std::string Hello::own_build() { return std::string(build_name()); }
+
+std::string body(const Hello& hello) {
+  std::string bytes;
+  append_u32(bytes, hello.version);
+  append_u32(bytes, static_cast<std::uint32_t>(hello.build.size()));
+  bytes += hello.build;
+  append_u32(bytes, hello.guard);
+  bytes += as_text(hello.nonce);
+  append_u32(bytes, hello.rank);
+  append_u32(bytes, hello.ranks);
+  return bytes + printable(hello.who);
+}
+
+std::string frame(const Hello& hello) { return frame(Kind::hello, body(hello)); }
+
+std::uint32_t guard_bits(const Guard& guard) {
+  return (guard.secret ? kHasSecret : 0) | (guard.encrypt ? kEncrypts : 0);
+}
+
+std::string describe_guard(std::uint32_t bits) {
+  if ((bits & kEncrypts) != 0) return "a secret, and encrypts";
+  return (bits & kHasSecret) != 0 ? "a secret, and does not encrypt" : "no secret";
+}
+
+std::string body(const Challenge& challenge) {
+  return std::string(as_text(challenge.nonce)) + printable(challenge.who);
+}
+
+Challenge read_challenge(std::string_view body) {
+  Cursor cursor(body);
+  Challenge challenge;
+  challenge.nonce = read_digest(cursor.bytes(sizeof(Nonce)));
+  challenge.who = printable(cursor.rest());
+  return challenge;
+}
+
+Digest client_proof(const Secret& secret, std::string_view hello, std::string_view challenge) {
+  return secret.prove("trireme rendezvous client", {hello, challenge});
+}
+
+Digest server_proof(const Secret& secret, std::string_view hello, std::string_view challenge) {
+  return secret.prove("trireme rendezvous server", {hello, challenge});
+}
+
+Digest channel_key(const Secret& secret, std::string_view hello, std::string_view challenge) {
+  return secret.prove("trireme rendezvous key", {hello, challenge});
+}
+
+std::string_view as_text(const Digest& digest) { return bytes_to_prove(digest); }
+
+Digest read_digest(std::string_view bytes) {
+  Digest digest;
+  if (bytes.size() != digest.size()) throw ProtocolError("a proof of another length than proofs have");
+  std::memcpy(digest.data(), bytes.data(), digest.size());
+  return digest;
 }
 
 std::string frame(Kind kind, const Failure& failure) {
@@ -102,7 +155,14 @@ Hello read_hello(std::string_view body) {
   Cursor cursor(body);
   Hello hello;
   hello.version = cursor.u32();
+  hello.build = "a build without a name";
+  if (hello.version < 2) return hello;
+  const std::uint32_t length = cursor.u32();
+  if (length > kMostBuildBytes) throw ProtocolError("the name of a build that is longer than any");
+  hello.build = printable(cursor.bytes(length));
   if (hello.version != kVersion) return hello;  // The rest may mean anything.
+  hello.guard = cursor.u32();
+  hello.nonce = read_digest(cursor.bytes(sizeof(Nonce)));
   hello.rank = cursor.u32();
   hello.ranks = cursor.u32();
   hello.who = printable(cursor.rest());
@@ -133,7 +193,7 @@ std::optional<FrameReader::Frame> FrameReader::take(std::string_view& bytes) {
     cursor.u32();
     const std::uint32_t kind = cursor.u32();
     const std::uint64_t length = cursor.u64();
-    if (kind < static_cast<std::uint32_t>(Kind::hello) || kind > static_cast<std::uint32_t>(Kind::failure)) {
+    if (kind < static_cast<std::uint32_t>(Kind::hello) || kind > static_cast<std::uint32_t>(Kind::proof)) {
       throw ProtocolError(fmt::format("a message of unknown kind {}", kind));
     }
     if (length > most_) {

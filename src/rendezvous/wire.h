@@ -2,8 +2,10 @@
 // and a body.
 //
 //   client                                   server
-//   hello      version, rank, ranks, who ->
-//                                         <- welcome  who serves
+//   hello      version, build, guard, nonce, rank, ranks, who ->
+//                                         <- challenge  guard, nonce, who serves     (only where the job has a secret)
+//   proof      of the secret             ->                                          (likewise)
+//                                         <- welcome  who serves, its proof of the secret
 //   blob       exchange, bytes           ->               (once an exchange; when all are in:)
 //                                         <- blobs    exchange, ranks, bytes of each, all bytes
 //   ask        exchange                  ->
@@ -16,6 +18,8 @@
 // with those that are announced.
 #pragma once
 
+#include "base/guard.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,12 +29,24 @@
 namespace trireme::rendezvous {
 
 /// Goes up when server and client of different builds would misunderstand each other.
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
 inline constexpr std::size_t kHeaderBytes = 16;
 inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 10;
 
-enum class Kind : std::uint32_t { hello = 1, welcome, blob, blobs, ask, missing, gave_up, goodbye, failure };
+enum class Kind : std::uint32_t {
+  hello = 1,
+  welcome,
+  blob,
+  blobs,
+  ask,
+  missing,
+  gave_up,
+  goodbye,
+  failure,
+  challenge,
+  proof
+};
 
 /// An error that goes over the wire.
 struct Failure {
@@ -42,15 +58,47 @@ struct Failure {
   [[noreturn]] void raise() const;
 };
 
+/// The version and the build stay where they are in all versions.
 struct Hello {
   std::uint32_t version = kVersion;
+  std::string build = own_build();
+  std::uint32_t guard = 0;  ///< kHasSecret, kEncrypts
+  Nonce nonce{};
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;
   std::string who;
+
+  static std::string own_build();
 };
+
+/// What a side has been told of strangers, as bits.
+inline constexpr std::uint32_t kHasSecret = 1;
+inline constexpr std::uint32_t kEncrypts = 2;
+std::uint32_t guard_bits(const Guard& guard);
+
+/// "a secret, and encrypts"
+std::string describe_guard(std::uint32_t bits);
+
+/// The body of a challenge: what the server says before it has proved anything.
+struct Challenge {
+  Nonce nonce{};
+  std::string who;
+};
+std::string body(const Challenge& challenge);
+Challenge read_challenge(std::string_view body);
+
+/// Who proves what: the client and the server each over the bodies of hello and challenge.
+Digest client_proof(const Secret& secret, std::string_view hello, std::string_view challenge);
+Digest server_proof(const Secret& secret, std::string_view hello, std::string_view challenge);
+/// A key for this connection alone.
+Digest channel_key(const Secret& secret, std::string_view hello, std::string_view challenge);
+
+std::string_view as_text(const Digest& digest);
+Digest read_digest(std::string_view bytes);
 
 /// A whole frame of the bytes.
 std::string frame(Kind kind, std::string_view body);
+std::string body(const Hello& hello);
 std::string frame(const Hello& hello);
 std::string frame(Kind kind, const Failure& failure);  ///< gave_up or failure
 /// A frame whose body begins with the number of an exchange.

@@ -32,7 +32,8 @@ class TopologyReader {
     } else if (topology.kind == "two_level") {
       allow(json, {"kind", "ranks_per_host", "inside", "between"});
       topology.ranks_per_host = count(json, "ranks_per_host", 1);
-      for (const char* part : {"inside", "between"}) allow(required(json, part), {"alpha", "latency", "bandwidth", "burst"});
+      for (const char* part : {"inside", "between"})
+        allow(required(json, part), {"alpha", "latency", "bandwidth", "burst"});
       topology.inside = link(json["inside"], default_, "inside");
       topology.link = link(json["between"], default_, "between");
     } else if (topology.kind == "torus") {

@@ -183,6 +183,15 @@ Descriptor accept_connection(const Descriptor& listener) {
   return socket;
 }
 
+std::string peer_text(const Descriptor& socket) {
+  Address address;
+  address.bytes_ = sizeof address.storage_;
+  if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address.storage_), &address.bytes_) != 0) {
+    return "somebody who is gone again";
+  }
+  return address.text();
+}
+
 Poller::Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) fail("Could not make an epoll set");
 }

@@ -62,6 +62,7 @@ class Address {
 
   int port() const;
   Address with_port(int port) const;
+  friend std::string peer_text(const Descriptor& socket);
 
   sockaddr_storage storage_{};
   socklen_t bytes_ = 0;
@@ -88,6 +89,9 @@ Descriptor begin_connection(const Address& address);
 
 /// The next connection of a listening socket; none: errno says why.
 Descriptor accept_connection(const Descriptor& listener);
+
+/// Where the other end of a connection is, for people.
+std::string peer_text(const Descriptor& socket);
 
 /// Which descriptors are ready. All are watched level-triggered.
 class Poller {

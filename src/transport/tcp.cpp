@@ -27,8 +27,9 @@ constexpr std::size_t kFew = 2;
 constexpr unsigned kIdlePasses = 8;
 constexpr unsigned kBusyPasses = 64;
 
-wire::Hello hello_of_any(int rank, int ranks, std::uint64_t job, int connections) {
-  return {.job = job,
+wire::Hello hello_of_any(int rank, int ranks, std::uint64_t job, int connections, const Guard& guard) {
+  return {.guard = guard_bits(guard),
+          .job = job,
           .to = static_cast<std::uint32_t>(rank),
           .ranks = static_cast<std::uint32_t>(ranks),
           .connections = static_cast<std::uint32_t>(connections)};
@@ -37,14 +38,16 @@ wire::Hello hello_of_any(int rank, int ranks, std::uint64_t job, int connections
 }  // namespace
 
 Tcp::Impl::Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job,
-                int connections)
-    : self_(self), rank_(rank), job_(job), per_pair_(connections), inbox_(inbox) {
+                int connections, const Guard& guard)
+    : self_(self), rank_(rank), job_(job), per_pair_(connections), guard_(guard), inbox_(inbox) {
   if (rank < 0 || rank >= ranks) throw UsageError(fmt::format("There is no rank {} of {}", rank, ranks));
   if (connections < 1 || connections > 64) {
     throw UsageError(fmt::format("A pair of ranks can't have {} connections: from 1 to 64", connections));
   }
-  door_.emplace(Address::parse(bind_address, 0), hello_of_any(rank, ranks, job, connections), poller_, kDoor);
-  enter_ = [this](Descriptor socket, const wire::Hello& hello) { enter(std::move(socket), hello); };
+  if (guard.encrypt && !guard.secret) throw UsageError("TCP can't encrypt without a secret that all ranks have");
+  door_.emplace(Address::parse(bind_address, 0), hello_of_any(rank, ranks, job, connections, guard), guard, poller_,
+                kDoor);
+  enter_ = [this](TcpGuest guest) { enter(std::move(guest)); };
   address_ = door_->address().text();
   peers_.resize(ranks);
   connections_ = std::vector<Connection>(static_cast<std::size_t>(ranks) * connections);
@@ -98,8 +101,10 @@ void Tcp::Impl::post(Outgoing& outgoing) {
 }
 
 void Tcp::Impl::flush(Connection& connection) {
-  const auto result = connection.sender.send(connection.socket.get(), sent_);
-  want_room(connection, result == TcpSender::Result::some);
+  const auto result = connection.sender.send(stream(connection), sent_);
+  // Keys are still being exchanged: it goes on when something has come.
+  const bool waits_to_read = connection.tls && connection.tls->waits_to_read();
+  want_room(connection, result == TcpSender::Result::some && !waits_to_read);
   if (result == TcpSender::Result::none) fail(connection.peer, reason(errno));
 }
 
@@ -184,7 +189,8 @@ void Tcp::Impl::look_at(Connection& connection, std::uint32_t events) {
 }
 
 bool Tcp::Impl::hear(Connection& connection) {
-  const auto result = connection.receiver->receive(connection.socket.get(), *this);
+  const auto result = connection.receiver->receive(stream(connection), *this);
+  if (connection.tls && connection.sender.pending() && !connection.lacks_room) flush(connection);
   if (result == TcpReceiver::Result::nothing) return false;
   if (result == TcpReceiver::Result::some) return true;
   const std::string why = connection.receiver->why();
@@ -200,8 +206,9 @@ bool Tcp::Impl::hear(Connection& connection) {
 
 void Tcp::Impl::release(Incoming& incoming) { buffers_.give_back(std::bit_cast<TcpBuffers::Buffer*>(incoming.token)); }
 
-Tcp::Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections)
-    : impl_(std::make_unique<Impl>(*this, rank, ranks, inbox, bind_address, job, connections)) {}
+Tcp::Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections,
+         const Guard& guard)
+    : impl_(std::make_unique<Impl>(*this, rank, ranks, inbox, bind_address, job, connections, guard)) {}
 
 Tcp::~Tcp() = default;
 

@@ -12,6 +12,7 @@
 // A peer that closed is not lost, unless there is something left to send to it.
 #pragma once
 
+#include "base/guard.h"
 #include "transport/transport.h"
 
 #include <chrono>
@@ -26,14 +27,16 @@ namespace trireme::transport {
 struct TcpCounts {
   int dialled = 0;    ///< connections begun from here
   int accepted = 0;   ///< connections from peers of this job
-  int strangers = 0;  ///< connections dropped, since their first bytes were not a peer's
+  int strangers = 0;  ///< connections dropped, since who made them did not prove to be a peer
 };
 
 class Tcp final : public Transport {
  public:
   /// Listens on `bind_address`, a numeric IPv4 or IPv6 address, for ranks of the same `job`. A pair of ranks has up to
-  /// `connections`; a message takes the one that its segment says. All ranks must agree on it.
-  Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections = 1);
+  /// `connections`; a message takes the one that its segment says. All ranks must agree on it, and have the same secret
+  /// in their `guard`: who can't prove that it has it is neither let in nor talked to.
+  Tcp(int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job, int connections = 1,
+      const Guard& guard = {});
 
   /// Without close(), peers are told that this rank is lost.
   ~Tcp() override;

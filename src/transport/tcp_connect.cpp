@@ -17,7 +17,8 @@ namespace trireme::transport {
 namespace {}  // namespace
 
 wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
-  return {.connection = static_cast<std::uint32_t>(connection.number),
+  return {.guard = guard_bits(guard_),
+          .connection = static_cast<std::uint32_t>(connection.number),
           .job = job_,
           .from = static_cast<std::uint32_t>(rank_),
           .to = static_cast<std::uint32_t>(connection.peer),
@@ -38,7 +39,11 @@ void Tcp::Impl::dial(Connection& connection) {
   connection.dialled_here = true;
   connection.socket = begin_connection(*peer.address);
   if (!connection.socket) return could_not_connect(connection, reason(errno));
-  connection.sender.put_first(hello_to(connection));
+  connection.said = {.hello = hello_to(connection), .challenge = {}};
+  connection.said.hello.nonce = fresh_nonce();
+  connection.said.challenge = reply(connection.said.hello, wire::Stage::challenge, guard_);
+  connection.answer_bytes = 0;
+  connection.sender.put_first(connection.said.hello);
   poller_.add(connection.socket.get(), EPOLLIN | EPOLLOUT, tag(connection));
   say_hello(connection);
 }
@@ -65,34 +70,70 @@ void Tcp::Impl::hear_answer(Connection& connection) {
   if (bytes < answer.size()) return;
   wire::Hello heard;
   std::memcpy(&heard, answer.data(), sizeof heard);
-  wire::Hello expected = hello_to(connection);
-  std::swap(expected.from, expected.to);
+  bytes = 0;
+  take_answer(connection, heard);
+}
+
+// A challenge, or the answer that all is well.
+void Tcp::Impl::take_answer(Connection& connection, const wire::Hello& heard) {
+  Transcript& said = connection.said;
+  if (heard.magic != wire::kMagic) return could_not_connect(connection, "who answered is not a rank of Trireme");
+  if (const std::string why = why_not(said.hello, heard); !why.empty()) return could_not_connect(connection, why);
+  const bool challenged = said.challenge.nonce != Nonce{};
+  wire::Hello expected = reply(said.hello, heard.stage, guard_);
+  expected.build = heard.build;
+  expected.nonce = heard.nonce;
+  expected.proof = heard.proof;
   if (heard != expected) return could_not_connect(connection, "who answered is not a rank of this job");
+  if (heard.stage == wire::Stage::refusal) {
+    return could_not_connect(connection, "it says that this rank has another secret: give all ranks the same");
+  }
+  if (heard.stage == wire::Stage::challenge && guard_.secret && !challenged && heard.nonce != Nonce{}) {
+    said.challenge = heard;
+    wire::Hello proof = hello_to(connection);
+    proof.stage = wire::Stage::proof;
+    proof.proof = said.prove(guard_.secret, proof.stage);
+    connection.sender.put_first(proof);
+    poller_.change(connection.socket.get(), EPOLLIN | EPOLLOUT, tag(connection));
+    say_hello(connection);
+    return;
+  }
+  if (heard.stage != wire::Stage::answer || (guard_.secret && !challenged) || !said.proved(guard_.secret, heard)) {
+    return could_not_connect(connection, "who answered did not prove that it has this job's secret");
+  }
   open(connection);
 }
 
-// A peer of this job has dialled.
-void Tcp::Impl::enter(Descriptor socket, const wire::Hello& hello) {
+// A peer of this job has dialled, and proved it.
+void Tcp::Impl::enter(TcpGuest guest) {
+  const wire::Hello& hello = guest.transcript.hello;
   Connection& connection = connections_to(static_cast<int>(hello.from))[hello.connection];
   const bool lost = peers_[connection.peer].standing != Standing::well;
-  if (!lost && connection.state == State::none) return adopt(connection, std::move(socket));
+  if (!lost && connection.state == State::none) return adopt(connection, std::move(guest));
   if (!lost && connection.state == State::dialled && !connection.crossed) {
-    if (connection.peer < rank_) return adopt(connection, std::move(socket));
-    connection.crossed = std::move(socket);
+    if (connection.peer < rank_) return adopt(connection, std::move(guest));
+    connection.crossed = std::move(guest);
     return;
   }
   const bool crossed_late = connection.dialled_here && connection.peer > rank_;
-  if (lost || !crossed_late) door_->count_stranger();
+  if (lost || !crossed_late)
+    door_->turn_away(fmt::format("it says that it is rank {}, which is here already", hello.from));
 }
 
-void Tcp::Impl::adopt(Connection& connection, Descriptor socket) {
+void Tcp::Impl::adopt(Connection& connection, TcpGuest guest) {
   if (connection.state == State::dialled) end(connection);
   connection.dialled_here = false;
-  connection.socket = std::move(socket);
-  connection.sender.put_first(hello_to(connection));
+  connection.socket = std::move(guest.socket);
+  wire::Hello answer = reply(guest.transcript.hello, wire::Stage::answer, guard_);
+  answer.proof = guest.transcript.prove(guard_.secret, answer.stage);
+  connection.said = guest.transcript;
+  connection.sender.put_first(answer);
   poller_.add(connection.socket.get(), EPOLLIN, tag(connection));
   ++accepted_;
+  // It has room for the answer, which is not encrypted yet.
+  const bool answered = connection.sender.send_record(connection.socket.get()) == TcpSender::Result::all;
   open(connection);
+  if (!answered) fail(connection.peer, "hung up before it was answered");
 }
 
 void Tcp::Impl::open(Connection& connection) {
@@ -100,12 +141,16 @@ void Tcp::Impl::open(Connection& connection) {
   connection.crossed.reset();
   connection.state = State::up;
   connection.receiver = std::make_unique<TcpReceiver>(connection.peer, self_, buffers_);
+  if (guard_.encrypt) {
+    const auto role = connection.dialled_here ? Tls::Role::client : Tls::Role::server;
+    connection.tls = std::make_unique<Tls>(connection.socket.get(), role, connection.said.key(guard_.secret));
+  }
   up_.push_back(&connection);
   flush(connection);
 }
 
 void Tcp::Impl::could_not_connect(Connection& connection, const std::string& why) {
-  if (connection.crossed) return adopt(connection, std::move(connection.crossed));
+  if (connection.crossed) return adopt(connection, std::move(*connection.crossed));
   end(connection);
   fail(connection.peer, fmt::format("could not connect to {}: {}", whereabouts(connection.peer), why));
 }
@@ -117,6 +162,7 @@ void Tcp::Impl::end(Connection& connection) {
   if (std::exchange(connection.lacks_room, false)) --lacking_room_;
   connection.state = State::ended;
   if (connection.socket) poller_.remove(connection.socket.get());
+  connection.tls.reset();
   connection.socket.reset();
   connection.crossed.reset();
   connection.receiver.reset();

@@ -1,10 +1,13 @@
-// The port that a rank listens on, and who has come there but not yet said who it is.
+// The port that a rank listens on, and who has come there but not yet proved who it is.
 //
 // A guest that says anything but a hello of this job, to this rank, is a stranger: it is dropped and counted. So is one
-// that takes too long, and the one that has waited longest when there are too many. None of them holds up anything.
+// that can't prove the job's secret, one that takes too long, and the one that has waited longest when there are too
+// many. None of them holds up anything. Who is of Trireme, but can't talk to this rank, is told so.
 #pragma once
 
+#include "base/guard.h"
 #include "transport/socket.h"
+#include "transport/tcp_handshake.h"
 #include "transport/wire.h"
 
 #include <array>
@@ -13,24 +16,31 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 
 namespace trireme::transport {
 
+/// A peer that has dialled, and proved that it is one.
+struct TcpGuest {
+  Descriptor socket;
+  Transcript transcript;
+};
+
 class TcpDoor {
  public:
-  /// A peer's hello, checked, and its connection.
-  using Enter = std::function<void(Descriptor, const wire::Hello&)>;
+  using Enter = std::function<void(TcpGuest)>;
 
-  /// `expected` is the hello of any rank that is welcome, but for its rank and its connection's number. Descriptors are
-  /// watched by `poller`, with tags from `tags` on: the listener's is the first, and guests have those behind it.
-  TcpDoor(const Address& address, const wire::Hello& expected, Poller& poller, std::uint64_t tags);
+  /// `expected` is the hello of any rank that is welcome, but for its rank, its nonce and its connection's number.
+  /// Descriptors are watched by `poller`, with tags from `tags` on: the listener's is the first, and guests have those
+  /// behind it.
+  TcpDoor(const Address& address, const wire::Hello& expected, const Guard& guard, Poller& poller, std::uint64_t tags);
 
   const Address& address() const { return address_; }
   bool has_guests() const { return !guests_.empty(); }
-  int strangers() const { return strangers_; }
+  int strangers() const { return doorman_.count(); }
 
-  /// Counts one that said a right hello, but was not welcome.
-  void count_stranger() { ++strangers_; }
+  /// Counts one that said all that it should, but was not welcome.
+  void turn_away(const std::string& why) { doorman_.turn_away(why); }
 
   /// Something happened at the descriptor with this tag.
   void look(std::uint64_t tag, const Enter& enter);
@@ -46,16 +56,24 @@ class TcpDoor {
     Clock::time_point since;
     std::array<std::byte, sizeof(wire::Hello)> said{};
     std::size_t bytes = 0;
+    bool challenged = false;  // it has said a right hello, and has yet to prove it
+    Transcript transcript{};
   };
   using Guests = std::map<std::uint64_t, Guest>;  // by tag, so the longest here come first
 
   void let_in(const Enter& enter);
   void turn_one_away();
+  void make_room();
   void listen_to(Guests::iterator guest, const Enter& enter);
-  void drop(Guests::iterator guest);
-  bool welcome(const Guest& guest) const;
+  void hear_hello(Guests::iterator guest, const wire::Hello& hello, const Enter& enter);
+  void hear_proof(Guests::iterator guest, const wire::Hello& proof, const Enter& enter);
+  void admit(Guests::iterator guest, const Enter& enter);
+  void refuse(Guests::iterator guest, const wire::Hello& said, const std::string& why);
+  void drop(Guests::iterator guest, const std::string& why);
+  bool is_of_this_job(const wire::Hello& hello) const;
 
   wire::Hello expected_;
+  const Guard guard_;
   Poller& poller_;
   std::uint64_t tags_;
   std::size_t most_guests_;  // more at once are no ranks: those that have been here longest are dropped
@@ -64,7 +82,7 @@ class TcpDoor {
   Address address_;
   Descriptor reserve_;  // given up for a moment when there are no descriptors left
   Guests guests_;
-  int strangers_ = 0;
+  Doorman doorman_;
 };
 
 }  // namespace trireme::transport

@@ -3,16 +3,19 @@
 // A pair of ranks has one connection of each number, which carries messages both ways, so that the acknowledgements of
 // one way travel with the messages of the other. (Two of one way each cost half as much again for a small message.)
 // Whoever has a message first dials and says hello; messages follow when the answer is there. When both dial at the
-// same time, the lower rank's connection counts: the higher rank gives up its own when it hears the other's hello, and
-// the lower one keeps the other's aside, silently, until its own is up.
+// same time, the lower rank's connection counts: the higher rank gives up its own when the other has proved who it is,
+// and the lower one keeps the other's aside, without an answer, until its own is up.
 #pragma once
 
+#include "base/tls.h"
 #include "transport/socket.h"
 #include "transport/tcp.h"
 #include "transport/tcp_buffers.h"
 #include "transport/tcp_door.h"
+#include "transport/tcp_handshake.h"
 #include "transport/tcp_receiver.h"
 #include "transport/tcp_sender.h"
+#include "transport/tcp_stream.h"
 #include "transport/wire.h"
 
 #include <array>
@@ -31,7 +34,7 @@ inline constexpr const char* kTcpLeftEarly = "said goodbye before all that was s
 class Tcp::Impl final : Inbox {
  public:
   Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string& bind_address, std::uint64_t job,
-       int connections);
+       int connections, const Guard& guard);
 
   const std::string& address() const { return address_; }
   int descriptor() const { return poller_.descriptor(); }
@@ -62,7 +65,9 @@ class Tcp::Impl final : Inbox {
     bool lacks_room = false;  // in the kernel, so that messages wait
     bool farewell = false;    // has been said from here
     Descriptor socket;
-    Descriptor crossed;  // the peer's, which came while the own one was dialled
+    std::optional<TcpGuest> crossed;  // the peer's, which came while the own one was dialled
+    Transcript said;                  // before it was up
+    std::unique_ptr<Tls> tls;         // where all is encrypted, once it is up
     TcpSender sender;
     std::unique_ptr<TcpReceiver> receiver;
     std::array<std::byte, sizeof(wire::Hello)> answer{};
@@ -86,8 +91,9 @@ class Tcp::Impl final : Inbox {
   void dial(Connection& connection);
   bool say_hello(Connection& connection);
   void hear_answer(Connection& connection);
-  void enter(Descriptor socket, const wire::Hello& hello);
-  void adopt(Connection& connection, Descriptor socket);
+  void take_answer(Connection& connection, const wire::Hello& heard);
+  void enter(TcpGuest guest);
+  void adopt(Connection& connection, TcpGuest guest);
   void open(Connection& connection);
   void could_not_connect(Connection& connection, const std::string& why);
   void end(Connection& connection);
@@ -103,6 +109,7 @@ class Tcp::Impl final : Inbox {
   bool hear(Connection& connection);
   void flush(Connection& connection);
   void want_room(Connection& connection, bool want);
+  static TcpStream stream(const Connection& connection) { return {connection.socket.get(), connection.tls.get()}; }
   std::span<Connection> connections_to(int peer);
   std::uint64_t tag(const Connection& connection) const;
 
@@ -124,6 +131,7 @@ class Tcp::Impl final : Inbox {
   const int rank_;
   const std::uint64_t job_;
   const int per_pair_;
+  const Guard guard_;
   Inbox& inbox_;
 
   Poller poller_;

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <sys/socket.h>
 #include <sys/uio.h>
 #include <utility>
 
@@ -25,11 +24,11 @@ TcpReceiver::~TcpReceiver() {
   if (buffer_ != nullptr) buffers_.give_back(buffer_);
 }
 
-TcpReceiver::Result TcpReceiver::receive(int fd, Inbox& inbox) {
+TcpReceiver::Result TcpReceiver::receive(const TcpStream& stream, Inbox& inbox) {
   Result result = Result::nothing;
-  for (int reads = 0; reads < kMostReads; ++reads) {
+  for (int reads = 0; reads < kMostReads || stream.unread(); ++reads) {
     std::size_t asked = 0;
-    const ssize_t bytes = read(fd, asked);
+    const ssize_t bytes = read(stream, asked);
     if (bytes < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return result;
@@ -51,7 +50,7 @@ std::string TcpReceiver::how_it_ended() const {
 }
 
 // One call for the rest of the present message and what comes behind it.
-ssize_t TcpReceiver::read(int fd, std::size_t& asked) {
+ssize_t TcpReceiver::read(const TcpStream& stream, std::size_t& asked) {
   if (ahead_begin_ > 0) {
     std::memmove(ahead_.get(), ahead_.get() + ahead_begin_, ahead_end_ - ahead_begin_);
     ahead_end_ -= std::exchange(ahead_begin_, 0);
@@ -59,15 +58,13 @@ ssize_t TcpReceiver::read(int fd, std::size_t& asked) {
   std::byte* const ahead = ahead_.get() + ahead_end_;
   const std::size_t room = (header_.bytes <= kSmall ? kAhead : sizeof header_) - ahead_end_;
   asked = missing_ + room;
-  if (missing_ == 0) return ::recv(fd, ahead, room, MSG_DONTWAIT);
-
   std::array<iovec, std::tuple_size_v<decltype(places_.pieces)> + 1> parts;
   std::size_t count = 0;
-  for (std::size_t i = places_.first; i < places_.count; ++i) {
+  for (std::size_t i = places_.first; missing_ > 0 && i < places_.count; ++i) {
     parts[count++] = {.iov_base = places_.pieces[i].data, .iov_len = places_.pieces[i].bytes};
   }
   parts[count++] = {.iov_base = ahead, .iov_len = room};
-  return ::readv(fd, parts.data(), static_cast<int>(count));
+  return stream.receive(std::span(parts).first(count));
 }
 
 // So many bytes have come: those at the front have already been written to their places.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "transport/tcp_buffers.h"
+#include "transport/tcp_stream.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 
@@ -34,7 +35,7 @@ class TcpReceiver {
   TcpReceiver& operator=(const TcpReceiver&) = delete;
 
   /// Reads what is there, up to a limit that keeps it fair to other connections, and gives it to the inbox.
-  Result receive(int fd, Inbox& inbox);
+  Result receive(const TcpStream& stream, Inbox& inbox);
 
   const std::string& why() const { return why_; }
 
@@ -51,7 +52,7 @@ class TcpReceiver {
     std::size_t first = 0;  // that is not full
   };
 
-  ssize_t read(int fd, std::size_t& asked);
+  ssize_t read(const TcpStream& stream, std::size_t& asked);
   Result take_apart(Inbox& inbox);
   void begin_message(Inbox& inbox);
   void end_message(Inbox& inbox);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 namespace trireme::transport {
@@ -49,15 +48,7 @@ class TcpSender::Gather {
   std::size_t bytes() const { return bytes_; }
 
   // How many bytes the kernel took; -1: errno says why none.
-  ssize_t send(int fd) {
-    msghdr message{};
-    message.msg_iov = parts_.data();
-    message.msg_iovlen = count_;
-    ssize_t sent = 0;
-    do sent = ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    while (sent < 0 && errno == EINTR);
-    return sent;
-  }
+  ssize_t send(const TcpStream& stream) { return stream.send(std::span(parts_).first(count_)); }
 
  private:
   static constexpr std::size_t kEnough = 1 << 20;
@@ -69,22 +60,22 @@ class TcpSender::Gather {
   std::size_t bytes_ = 0;
 };
 
-TcpSender::Result TcpSender::send_record(int fd) {
+TcpSender::Result TcpSender::send_record(const TcpStream& stream) {
   if (!record_pending()) return Result::all;
   Gather gather;
   gather.add(record_.data() + record_done_, record_bytes_ - record_done_);
-  const ssize_t sent = gather.send(fd);
+  const ssize_t sent = gather.send(stream);
   if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Result::some : Result::none;
   record_done_ += sent;
   return record_pending() ? Result::some : Result::all;
 }
 
-TcpSender::Result TcpSender::send(int fd, OutgoingList& sent) {
+TcpSender::Result TcpSender::send(const TcpStream& stream, OutgoingList& sent) {
   while (pending()) {
     Gather gather;
     gather.add(record_.data() + record_done_, record_bytes_ - record_done_);
     for (const Outgoing* next = queue_.first(); next != nullptr && gather.add(*next);) next = next->next;
-    const ssize_t bytes = gather.send(fd);
+    const ssize_t bytes = gather.send(stream);
     if (bytes < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Result::some : Result::none;
     account(bytes, sent);
     if (static_cast<std::size_t>(bytes) < gather.bytes()) return Result::some;

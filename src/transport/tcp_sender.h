@@ -1,6 +1,7 @@
 // The outgoing way of a connection: a queue of messages, whose bytes go from where they lie to the kernel.
 #pragma once
 
+#include "transport/tcp_stream.h"
 #include "transport/transport.h"
 #include "transport/wire.h"
 
@@ -59,10 +60,10 @@ class TcpSender {
   }
 
   /// Hands the record to the kernel, but no message.
-  Result send_record(int fd);
+  Result send_record(const TcpStream& stream);
 
   /// Hands over as much as the kernel takes; messages that it has wholly are moved to `sent`.
-  Result send(int fd, OutgoingList& sent);
+  Result send(const TcpStream& stream, OutgoingList& sent);
 
   /// Whether there are messages that have not gone out wholly.
   bool busy() const { return !queue_.empty(); }
@@ -81,7 +82,7 @@ class TcpSender {
   void account(std::size_t bytes, OutgoingList& sent);
 
   OutgoingList queue_;
-  std::array<std::byte, sizeof(wire::Header)> record_{};
+  std::array<std::byte, sizeof(wire::Hello)> record_{};
   std::size_t record_bytes_ = 0;
   std::size_t record_done_ = 0;
 };

@@ -1,14 +1,27 @@
 // What TCP carries: fixed records in the byte order of the machine, which must be little-endian.
 //
-// A connection begins with one Hello each way: first the dialler's, then the answer. After that, each way is a row of
-// headers, each with its payload behind it, up to a goodbye. A byte stream that ends without one was cut off.
+// A connection begins with hellos:
+//
+//   dialler                    who was dialled
+//   hello                  ->
+//                          <-  challenge         only where the job has a secret
+//   proof                  ->                    likewise
+//                          <-  answer            with its own proof; or: refusal
+//
+// After that, each way is a row of headers, each with its payload behind it, up to a goodbye. A byte stream that ends
+// without one was cut off.
 #pragma once
 
+#include "base/build.h"
+#include "base/secret.h"
 #include "transport/transport.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace trireme::transport::wire {
@@ -19,18 +32,37 @@ static_assert(std::endian::native == std::endian::little);
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 inline constexpr std::uint64_t kMagic = 0x00454d4552495254;  // "TRIREME"
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 
-/// Who is at the other end of a connection. The magic number and the version stay where they are in all versions.
+enum class Stage : std::uint32_t { hello = 1, challenge, proof, answer, refusal };
+
+/// What a rank has been told of strangers, as bits.
+inline constexpr std::uint32_t kHasSecret = 1;
+inline constexpr std::uint32_t kEncrypts = 2;
+
+using BuildName = std::array<char, 48>;
+
+inline BuildName own_build() {
+  BuildName name{};
+  std::ranges::copy(build_name().substr(0, name.size() - 1), name.begin());
+  return name;
+}
+
+/// Who is at the other end of a connection. All up to the build stays where it is in all versions.
 struct Hello {
   std::uint64_t magic = kMagic;
   std::uint32_t version = kVersion;
+  std::uint32_t guard = 0;  ///< kHasSecret, kEncrypts
+  BuildName build = own_build();
+  Stage stage = Stage::hello;
   std::uint32_t connection = 0;  ///< which of the pair's
   std::uint64_t job = 0;
   std::uint32_t from = 0;  ///< the sender's rank
   std::uint32_t to = 0;    ///< the rank it believes to talk to
   std::uint32_t ranks = 0;
   std::uint32_t connections = 0;  ///< of each pair
+  Nonce nonce{};                  ///< of a hello and a challenge
+  Digest proof{};                 ///< of a proof and an answer
 
   bool operator==(const Hello&) const = default;
 };
@@ -47,7 +79,7 @@ struct Header {
   Envelope envelope = {};
 };
 
-static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) == 40 && offsetof(Hello, version) == 8);
+static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) == 160 && offsetof(Hello, stage) == 64);
 static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == 48 && offsetof(Header, envelope) == 16);
 static_assert(std::has_unique_object_representations_v<Hello> && std::has_unique_object_representations_v<Header>);
 

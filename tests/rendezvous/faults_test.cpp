@@ -1,4 +1,5 @@
 // Ranks that are missing, contradict each other or die, and strangers: who is told what, and how soon.
+#include "base/build.h"
 #include "ranks.h"
 #include "rendezvous/wire.h"
 #include "trireme/error.h"
@@ -13,7 +14,8 @@ namespace {
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::string hello(std::uint32_t rank, std::uint32_t ranks, std::uint32_t version = kVersion) {
-  return frame(Hello{.version = version, .rank = rank, .ranks = ranks, .who = "a stranger"});
+  return frame(
+      Hello{.version = version, .build = "a stranger's build", .rank = rank, .ranks = ranks, .who = "a stranger"});
 }
 
 TEST(Missing, ServerGivesATimeoutThatSaysWhereAndWhatToCheck) {
@@ -133,7 +135,9 @@ TEST(Contradiction, VersionsDiffer) {
   const Stranger stranger(server.port());
   stranger.send(hello(0, 2, kVersion + 1));
   stranger.finish();
-  expect_in(stranger.hear(10s), {"version " + std::to_string(kVersion + 1), "version " + std::to_string(kVersion)});
+  expect_in(stranger.hear(10s), {"a stranger's build (version " + std::to_string(kVersion + 1),
+                                 std::string(build_name()) + " (version " + std::to_string(kVersion)});
+  EXPECT_EQ(server.strangers(), 1);
 }
 
 TEST(Contradiction, RanksThatComeAndGoAloneAreRefusedInTheEnd) {

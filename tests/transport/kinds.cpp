@@ -56,6 +56,12 @@ const std::vector<Kind>& every_kind() {
   static const std::vector<Kind> kKinds{
       {.name = "tcp", .make = [](auto inboxes) { return over_tcp(inboxes, 1); }, .notices_death = true},
       {.name = "tcp_of_3", .make = [](auto inboxes) { return over_tcp(inboxes, 3); }, .notices_death = true},
+      {.name = "tcp_secret",
+       .make = [](auto inboxes) { return over_tcp(inboxes, 2, "127.0.0.1", guarded()); },
+       .notices_death = true},
+      {.name = "tcp_encrypted",
+       .make = [](auto inboxes) { return over_tcp(inboxes, 2, "127.0.0.1", guarded(true)); },
+       .notices_death = true},
       {.name = "inproc", .make = inproc},
       {.name = "shm", .make = shm, .memory = host_memory},
   };

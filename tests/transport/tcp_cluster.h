@@ -23,15 +23,20 @@ namespace trireme::test {
 
 inline constexpr std::uint64_t kJob = 0x1234567890abcdef;
 
+/// A job with a secret, which every call makes the same.
+inline Guard guarded(bool encrypt = false, const std::string& secret = "sixteen letters or more") {
+  return {.secret = Secret(secret), .encrypt = encrypt};
+}
+
 /// Transports for the inboxes that have met.
 inline Transports over_tcp(std::span<transport::Inbox* const> inboxes, int connections,
-                           const std::string& bind_address = "127.0.0.1") {
+                           const std::string& bind_address = "127.0.0.1", const Guard& guard = {}) {
   const int ranks = static_cast<int>(inboxes.size());
   Transports transports;
   std::vector<transport::Tcp*> all;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto tcp = std::make_unique<transport::Tcp>(rank, ranks, *inboxes[rank], bind_address, kJob, connections);
+    auto tcp = std::make_unique<transport::Tcp>(rank, ranks, *inboxes[rank], bind_address, kJob, connections, guard);
     addresses.push_back(tcp->address());
     all.push_back(tcp.get());
     transports.push_back(std::move(tcp));
@@ -42,11 +47,12 @@ inline Transports over_tcp(std::span<transport::Inbox* const> inboxes, int conne
 
 class TcpCluster : public Cluster {
  public:
-  explicit TcpCluster(int ranks, int connections = 1, const std::string& bind_address = "127.0.0.1")
+  explicit TcpCluster(int ranks, int connections = 1, const std::string& bind_address = "127.0.0.1",
+                      const Guard& guard = {})
       : Cluster({.name = "tcp",
                  .make =
                      [&](std::span<transport::Inbox* const> inboxes) {
-                       return over_tcp(inboxes, connections, bind_address);
+                       return over_tcp(inboxes, connections, bind_address, guard);
                      }},
                 ranks) {}
 
