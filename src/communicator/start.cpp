@@ -114,10 +114,10 @@ std::string network() {
 /// 127.0.1.1 on that host itself, or where the launcher is there too. Ranks of other hosts reach it where they reached the
 /// rendezvous. An interface that was asked for is taken as it is.
 std::string address_of(int rank, const std::vector<nlohmann::json>& met) {
-  const std::string address = met[rank].at("address");
+  std::string address = met[rank].at("address");
   if (!rendezvous::is_loopback(address) || met[rank].at("chosen").get<bool>()) return address;
   for (const auto& one : met) {
-    if (const std::string server = one.at("server"); !rendezvous::is_loopback(server)) return server;
+    if (std::string server = one.at("server"); !rendezvous::is_loopback(server)) return server;
   }
   return address;
 }

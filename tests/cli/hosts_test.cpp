@@ -15,18 +15,18 @@ namespace {
 class Agents {
  public:
   // Runs the command, given after the host.
-  std::string plain() const { return script("plain", "shift; exec \"$@\""); }
+  std::string plain() const { return script("plain", R"(shift; exec "$@")"); }
 
   // Does what `special` says on host b.
   std::string with_trouble(const std::string& special) const {
-    return script("trouble", fmt::format("host=$1; shift; if [ $host = b ]; then {}; fi; exec \"$@\"", special));
+    return script("trouble", fmt::format(R"(host=$1; shift; if [ $host = b ]; then {}; fi; exec "$@")", special));
   }
 
   std::string ssh(const std::string& text) const { return script("ssh", text); }
 
   // Leaves its number as a process in a file.
   std::string with_pid() const {
-    return script("pid", fmt::format("echo $$ > {}.$1; shift; exec \"$@\"", folder_ / "pid"));
+    return script("pid", fmt::format(R"(echo $$ > {}.$1; shift; exec "$@")", folder_ / "pid"));
   }
   pid_t pid(const std::string& host) const { return std::stoi("0" + read_whole(folder_ / ("pid." + host))); }
 
@@ -81,19 +81,19 @@ TEST(Hosts, MeetAndAddUp) {
 
 TEST(Hosts, PassOnOutputAsItIs) {
   const Agents agents;
-  const Ran plain = run(launch("a:1", agents.plain(), "printf 'a\\nb'", {"--no-prefix"}));
+  const Ran plain = run(launch("a:1", agents.plain(), R"(printf 'a\nb')", {"--no-prefix"}));
   EXPECT_EQ(plain.out, "a\nb") << plain.err;
-  const Ran much = run(launch("a:1,b:1", agents.plain(), "head -c 3000000 /dev/zero | tr '\\0' $RANK"));
+  const Ran much = run(launch("a:1,b:1", agents.plain(), R"(head -c 3000000 /dev/zero | tr '\0' $RANK)"));
   const auto lines = sorted_lines(much.out);
   ASSERT_EQ(lines.size(), 2U) << much.err;
   EXPECT_EQ(lines[1], "[1] " + std::string(3'000'000, '1'));
-  const Ran bytes = run(launch("a:1", agents.plain(), "printf '\\377\\000\\201'", {"--no-prefix"}));
+  const Ran bytes = run(launch("a:1", agents.plain(), R"(printf '\377\000\201')", {"--no-prefix"}));
   EXPECT_EQ(bytes.out, std::string("\377\000\201", 3));
 }
 
 TEST(Hosts, GetTheirVariables) {
   const Agents agents;
-  const std::string clean = "shift; exec env -i PATH=\"$PATH\" \"$@\"";
+  const std::string clean = R"(shift; exec env -i PATH="$PATH" "$@")";
   const std::string agent = agents.write("clean", "#!/bin/sh\n" + clean + "\n");
   std::filesystem::permissions(agent, std::filesystem::perms::owner_all);
   ::setenv("TRIREME_TEST", "1", 1);
@@ -113,7 +113,7 @@ TEST(Hosts, GiveStandardInputToRankZero) {
   const std::string command =
       fmt::format(R"("{}" run --hosts a:1,b:1 --agent {} --no-prefix sh -c 'echo $RANK $(cksum)')", TRIREME_PROGRAM,
                   agents.plain());
-  const std::string input = "head -c 1000000 /dev/zero | tr '\\0' x";
+  const std::string input = R"(head -c 1000000 /dev/zero | tr '\0' x)";
   const std::string expected = run({"/bin/sh", "-c", input + " | cksum"}).out;
   const std::string nothing = run({"/bin/sh", "-c", "cksum < /dev/null"}).out;
   const Ran ran = run({"/bin/sh", "-c", input + " | " + command});
