@@ -220,16 +220,21 @@ Communicator join(const Joining& joining, const InitOptions& options) {
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });
 
   world->engine = std::make_unique<Engine>(std::move(parts));
+  std::unique_ptr<transport::Faulty> faulty;
+  if (joining.faults) faulty = std::make_unique<transport::Faulty>(ranks, *world->engine, *joining.faults);
+  transport::Inbox& inbox = faulty ? faulty->inbox() : static_cast<transport::Inbox&>(*world->engine);
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
-    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_for_peers(joining, met),
+    tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_for_peers(joining, met),
                                            met[0].at("job").get<std::uint64_t>(), 1, joining.guard);
   }
   const std::vector<std::string> addresses = joining.exchange(tcp ? tcp->address() : "");
   if (tcp) tcp->meet(addresses);
   std::unique_ptr<transport::Host> shared;
   if (memory) shared = std::make_unique<transport::Host>(ranks, std::move(memory), *world->engine);
-  world->engine->use(std::move(shared), std::move(tcp));
+  std::unique_ptr<transport::Network> network = std::move(tcp);
+  if (faulty && network) network = transport::Faulty::over(std::move(faulty), std::move(network));
+  world->engine->use(std::move(shared), std::move(network));
   std::vector<int> hosts = neighbourhood.hosts;
   if (ways == Ways::tcp) {
     for (int peer = 0; peer < ranks; ++peer) hosts[peer] = peer;

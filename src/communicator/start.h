@@ -2,9 +2,11 @@
 #pragma once
 
 #include "base/guard.h"
+#include "transport/faulty.h"
 #include "trireme/communicator.h"
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,8 @@ struct Joining {
   std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
-  Guard guard{};  ///< of its connections
+  Guard guard{};                                 ///< of its connections
+  std::optional<transport::FaultPlan> faults{};  ///< what goes wrong with what this rank sends by TCP, for tests
 };
 Communicator join(const Joining& joining, const InitOptions& options);
 

@@ -207,6 +207,12 @@ void Engine::lost(int peer, const std::string& why) {
   for (const auto& operation : active_) check_gone(*operation);
 }
 
+void Engine::garbled(int peer, const std::string& why) {
+  if (!gone_[peer].empty()) return;
+  gone_[peer] = why;
+  fail(ErrorKind::protocol, fmt::format("{} {}", parts_.names[peer], why));
+}
+
 void Engine::closed(int peer) { lost(peer, "it closed its communicator"); }
 
 // Whether something that is still to be done takes that rank.

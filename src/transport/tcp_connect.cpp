@@ -190,6 +190,13 @@ void Tcp::Impl::close() {
       while (::recv(connection.socket.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) > 0) {
       }
     }
+  }
+  cut();
+}
+
+void Tcp::Impl::cut() {
+  if (closed_) return;
+  for (Connection& connection : connections_) {
     end(connection);
     connection.sender.clear();
   }

@@ -46,6 +46,7 @@ class Tcp::Impl final : Inbox {
   bool progress();
   bool wait(int milliseconds);
   void close();
+  void cut();
   void release(Incoming& incoming);
 
  private:
@@ -82,7 +83,8 @@ class Tcp::Impl final : Inbox {
   struct Peer {
     std::optional<Address> address;
     Standing standing = Standing::well;
-    bool left = false;  // with a goodbye
+    bool left = false;     // with a goodbye
+    bool garbled = false;  // what it sent made no sense
     std::string why;
   };
 
@@ -123,6 +125,7 @@ class Tcp::Impl final : Inbox {
   void arrived(int peer, const Envelope& envelope, const Incoming& incoming) override;
   void sent(Outgoing& outgoing, bool answered) override;
   void lost(int peer, const std::string& why) override;
+  void garbled(int peer, const std::string& why) override;
   void closed(int peer) override;
 
   Tcp& self_;
