@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -72,11 +73,13 @@ std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezv
   }
 }
 
-// Strangers at the rendezvous are told of by its own thread, in a line at once.
-Guard guard_of(const Launch& options) {
+// Strangers at the rendezvous are told of by its own thread, in a line at once, once ranks are started: until then it is
+// hosts that try whether they reach it.
+Guard guard_of(const Launch& options, const std::atomic<bool>& started) {
   Guard guard = rendezvous::guard_for_ranks();
   guard.encrypt = guard.encrypt || options.encrypt;
-  guard.notice = [](const std::string& text) {
+  guard.notice = [&started](const std::string& text) {
+    if (!started) return;
     const std::string line = fmt::format("trireme run: {}\n", text);
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   };
@@ -88,7 +91,7 @@ class Launcher {
   explicit Launcher(const Launch& options)
       : options_(options),
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
-        guard_(guard_of(options)),
+        guard_(guard_of(options, started_)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
         file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
         ranks_(static_cast<std::size_t>(options.ranks)) {
@@ -434,6 +437,7 @@ class Launcher {
   FileLimit limit_;
   const ReservedPort::Reach reach_;
   std::optional<ReservedPort> reserved_;
+  std::atomic<bool> started_{false};
   const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
@@ -443,7 +447,6 @@ class Launcher {
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
   int status_ = 0;
-  bool started_ = false;
   bool ending_ = false;  // one way or another
   bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience

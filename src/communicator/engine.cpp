@@ -33,7 +33,7 @@ Engine::Engine(EngineParts parts)
   last_tick_ = Clock::now();
 }
 
-void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Tcp> tcp) {
+void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Network> tcp) {
   host_ = std::move(host);
   tcp_ = std::move(tcp);
   for (int rank = 0; rank < parts_.ranks; ++rank) {

@@ -60,7 +60,7 @@ class Engine final : public transport::Inbox {
   Engine& operator=(const Engine&) = delete;
 
   /// The transports, before the first operation.
-  void use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Tcp> tcp);
+  void use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Network> tcp);
 
   /// Runs the operation to its end; throws what went wrong.
   void run(const std::shared_ptr<Operation>& operation);
@@ -92,6 +92,7 @@ class Engine final : public transport::Inbox {
   void arrived(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming) override;
   void sent(transport::Outgoing& outgoing, bool answered) override;
   void lost(int peer, const std::string& why) override;
+  void garbled(int peer, const std::string& why) override;
   void closed(int peer) override;
   void crowded(int peer) override { make_room(peer); }
 
@@ -181,7 +182,7 @@ class Engine final : public transport::Inbox {
 
   EngineParts parts_;
   std::unique_ptr<transport::Host> host_;
-  std::unique_ptr<transport::Tcp> tcp_;
+  std::unique_ptr<transport::Network> tcp_;
   std::vector<transport::Transport*> routes_;  ///< by rank
   std::unique_ptr<transport::Bell> own_bell_;  ///< where no host's memory has one
   transport::Bell* bell_ = nullptr;

@@ -189,7 +189,8 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const int number = static_cast<int>(envelope.segment % static_cast<unsigned>(operation.slots_used));
   Slot& slot = operation.slots[number];
   const auto& arrivals = plan.arrivals[operation.group->rank_of[peer]];
-  const bool expected = envelope.index < arrivals.size() && static_cast<int>(envelope.segment) < operation.segments;
+  const bool expected =
+      envelope.index < arrivals.size() && envelope.segment < static_cast<unsigned>(operation.segments);
   if (!expected) {
     fail(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe());
     return;

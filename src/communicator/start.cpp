@@ -264,11 +264,14 @@ Communicator join(const Joining& joining, const InitOptions& options) {
 
   const std::vector<std::string> names = parts.names;
   world->engine = std::make_unique<Engine>(std::move(parts));
+  std::unique_ptr<transport::Faulty> faulty;
+  if (joining.faults) faulty = std::make_unique<transport::Faulty>(ranks, *world->engine, *joining.faults);
+  transport::Inbox& inbox = faulty ? faulty->inbox() : static_cast<transport::Inbox&>(*world->engine);
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
     check_addresses(met, names);
     allow_ports();
-    tcp = std::make_unique<transport::Tcp>(rank, ranks, *world->engine, address_of(rank, met),
+    tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_of(rank, met),
                                            met[0].at("job").get<std::uint64_t>(), 1, joining.guard);
     world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}", tcp->address(),
                                                interface.empty() ? "which is on its way to where ranks met"
@@ -278,7 +281,9 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   if (tcp) tcp->meet(addresses);
   std::unique_ptr<transport::Host> shared;
   if (memory) shared = std::make_unique<transport::Host>(ranks, std::move(memory), *world->engine);
-  world->engine->use(std::move(shared), std::move(tcp));
+  std::unique_ptr<transport::Network> network = std::move(tcp);
+  if (faulty && network) network = transport::Faulty::over(std::move(faulty), std::move(network));
+  world->engine->use(std::move(shared), std::move(network));
   std::vector<int> hosts = neighbourhood.hosts;
   if (ways == Ways::tcp) {
     for (int peer = 0; peer < ranks; ++peer) hosts[peer] = peer;

@@ -3,10 +3,12 @@
 
 #include "base/guard.h"
 #include "communicator/board.h"
+#include "transport/faulty.h"
 #include "trireme/communicator.h"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +24,9 @@ struct Joining {
   std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
-  std::shared_ptr<Board> board = {};  ///< that the ranks of this host share; none: one of its own
-  Guard guard{};                      ///< of its connections
+  std::shared_ptr<Board> board = {};             ///< that the ranks of this host share; none: one of its own
+  Guard guard{};                                 ///< of its connections
+  std::optional<transport::FaultPlan> faults{};  ///< what goes wrong with what this rank sends by TCP, for tests
 };
 Communicator join(const Joining& joining, const InitOptions& options);
 

@@ -62,7 +62,7 @@ void Engine::shut_down() {
     if (!moved) std::this_thread::yield();
   }
   if (host_) host_->close();
-  if (tcp_) tcp_->close(kFarewell);
+  if (tcp_) tcp_->close_within(kFarewell);
   tcp_.reset();
   failing_ = false;
   failed_ = true;
@@ -218,6 +218,12 @@ void Engine::lost(int peer, const std::string& why) {
   if (!gone_[peer].empty()) return;
   gone_[peer] = why;
   for (const auto& operation : active_) check_gone(*operation);
+}
+
+void Engine::garbled(int peer, const std::string& why) {
+  if (!gone_[peer].empty()) return;
+  gone_[peer] = why;
+  fail(ErrorKind::protocol, fmt::format("{} {}", parts_.names[peer], why));
 }
 
 void Engine::closed(int peer) {

@@ -35,19 +35,6 @@ class HungUp : public Error {
   using Error::Error;
 };
 
-std::vector<std::string> split(const std::string& body, std::uint32_t exchange, int ranks) {
-  Cursor cursor(body);
-  if (cursor.u32() != exchange) throw ProtocolError("the answer is to another exchange");
-  if (cursor.u32() != static_cast<std::uint32_t>(ranks)) throw ProtocolError("the answer has another number of ranks");
-  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(ranks));
-  for (std::uint64_t& length : lengths) length = cursor.u64();
-  std::vector<std::string> blobs;
-  blobs.reserve(lengths.size());
-  for (const std::uint64_t length : lengths) blobs.emplace_back(cursor.bytes(length));
-  if (!cursor.rest().empty()) throw ProtocolError("the answer is longer than it says");
-  return blobs;
-}
-
 }  // namespace
 
 class Client::Connection {
@@ -96,7 +83,7 @@ class Client::Connection {
         answer = next_frame(Clock::now() + kAskPatience);
       }
       if (!answer || answer->kind == Kind::missing) give_up(answer, Clock::now() - start);
-      std::vector<std::string> blobs = split(body_of(*answer, Kind::blobs), exchange_, place_.ranks);
+      std::vector<std::string> blobs = read_blobs(body_of(*answer, Kind::blobs), exchange_, place_.ranks);
       ++exchange_;
       return blobs;
     } catch (const HungUp& error) {

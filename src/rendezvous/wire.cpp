@@ -179,6 +179,19 @@ Failure read_failure(std::string_view body) {
   return {static_cast<Failure::Type>(type), printable(cursor.rest())};
 }
 
+std::vector<std::string> read_blobs(std::string_view body, std::uint32_t exchange, int ranks) {
+  Cursor cursor(body);
+  if (cursor.u32() != exchange) throw ProtocolError("the answer is to another exchange");
+  if (cursor.u32() != static_cast<std::uint32_t>(ranks)) throw ProtocolError("the answer has another number of ranks");
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(ranks));
+  for (std::uint64_t& length : lengths) length = cursor.u64();
+  std::vector<std::string> blobs;
+  blobs.reserve(lengths.size());
+  for (const std::uint64_t length : lengths) blobs.emplace_back(cursor.bytes(length));
+  if (!cursor.rest().empty()) throw ProtocolError("the answer is longer than it says");
+  return blobs;
+}
+
 std::optional<FrameReader::Frame> FrameReader::take(std::string_view& bytes) {
   if (header_.size() < kHeaderBytes) {
     const std::size_t count = std::min(bytes.size(), kHeaderBytes - header_.size());

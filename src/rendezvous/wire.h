@@ -25,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::rendezvous {
 
@@ -129,6 +130,9 @@ std::string printable(std::string_view text);
 
 Hello read_hello(std::string_view body);
 Failure read_failure(std::string_view body);
+
+/// What each rank sent in this exchange.
+std::vector<std::string> read_blobs(std::string_view body, std::uint32_t exchange, int ranks);
 
 /// Puts frames together from bytes as they come.
 class FrameReader {

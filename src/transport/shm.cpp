@@ -145,6 +145,13 @@ Handed take_over(int socket) {
   return {Descriptor(descriptors[0]), Descriptor(descriptors[1])};
 }
 
+/// The names of such sockets are no secret to the machine's other users, and the memory is not theirs.
+bool is_same_user(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+}
+
 /// Hands this rank's memory to whoever asks, until it is destroyed.
 class Giver {
  public:
@@ -176,7 +183,7 @@ class Giver {
       if (look[1].revents != 0) return;
       if (look[0].revents == 0) continue;
       const Descriptor guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (guest.get() >= 0) hand_over(guest.get(), memory, event);
+      if (guest.get() >= 0 && is_same_user(guest.get())) hand_over(guest.get(), memory, event);
     }
   }
 

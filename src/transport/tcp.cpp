@@ -195,7 +195,8 @@ bool Tcp::Impl::hear(Connection& connection) {
   if (result == TcpReceiver::Result::some) return true;
   const std::string why = connection.receiver->why();
   end(connection);
-  if (result == TcpReceiver::Result::broken) {
+  if (result != TcpReceiver::Result::goodbye) {
+    peers_[connection.peer].garbled = result == TcpReceiver::Result::garbled;
     fail(connection.peer, fmt::format("{} ({})", why, whereabouts(connection.peer)));
   } else {
     leave(connection);
@@ -220,8 +221,9 @@ void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }
 bool Tcp::progress() { return impl_->progress(); }
 bool Tcp::wait(std::chrono::milliseconds most) { return impl_->wait(static_cast<int>(most.count())); }
 int Tcp::descriptor() const { return impl_->descriptor(); }
-void Tcp::close(std::chrono::milliseconds patience) { impl_->close(patience); }
+void Tcp::close_within(std::chrono::milliseconds patience) { impl_->close(patience); }
 void Tcp::check_links() { impl_->check_links(); }
+void Tcp::cut() { impl_->cut(); }
 void Tcp::release(Incoming& incoming) { impl_->release(incoming); }
 void Tcp::answer(Incoming& /*incoming*/) { throw UsageError("A message that came by TCP was not offered"); }
 

@@ -30,7 +30,7 @@ struct TcpCounts {
   int strangers = 0;  ///< connections dropped, since who made them did not prove to be a peer
 };
 
-class Tcp final : public Transport {
+class Tcp final : public Network {
  public:
   /// Listens on `bind_address`, a numeric IPv4 or IPv6 address, for ranks of the same `job`. A pair of ranks has up to
   /// `connections`; a message takes the one that its segment says. All ranks must agree on it, and have the same secret
@@ -49,29 +49,29 @@ class Tcp final : public Transport {
   /// Says where all ranks are; the own entry is not read, and an empty one is a rank that TCP does not reach.
   void meet(const std::vector<std::string>& addresses);
 
-  /// Makes descriptor() readable when `fd`, an eventfd of somebody else's, is; progress() then empties it.
-  void watch(int fd);
+  void watch(int fd) override;
 
   TcpCounts counts() const;
 
   void post(Outgoing& outgoing) override;
   bool progress() override;
 
-  /// The same, but if there is nothing to do it waits for something, or for what watch() named, for so long.
-  bool wait(std::chrono::milliseconds most);
+  bool wait(std::chrono::milliseconds most) override;
 
   int descriptor() const override;
 
-  /// Sends what is queued and a goodbye, without calls to the inbox, for as long as `patience` at most.
-  void close(std::chrono::milliseconds patience);
-  void close() override { close(std::chrono::seconds(2)); }
+  /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.
+  void close() override { close_within(std::chrono::seconds(2)); }
+  void close_within(std::chrono::milliseconds patience) override;
 
   /// How long a host that is cut off may be silent before its ranks are lost.
   static constexpr std::chrono::seconds kLiveness{8};
 
-  /// Looks for peers whose hosts have not acknowledged anything for that long; they are lost. A rank that is only stopped
-  /// or busy is not: its system answers for it. Takes a system call for each connection.
-  void check_links();
+  /// Those that have not acknowledged anything for that long. A rank that is only stopped or busy is not lost: its system
+  /// answers for it.
+  void check_links() override;
+
+  void cut() override;
 
  protected:
   void release(Incoming& incoming) override;

@@ -186,6 +186,13 @@ void Tcp::Impl::close(std::chrono::milliseconds patience) {
       while (::recv(connection.socket.get(), dropped.data(), dropped.size(), MSG_DONTWAIT) > 0) {
       }
     }
+  }
+  cut();
+}
+
+void Tcp::Impl::cut() {
+  if (closed_) return;
+  for (Connection& connection : connections_) {
     end(connection);
     connection.sender.clear();
   }

@@ -47,6 +47,7 @@ class Tcp::Impl final : Inbox {
   bool wait(int milliseconds);
   void close(std::chrono::milliseconds patience);
   void check_links();
+  void cut();
   void release(Incoming& incoming);
 
  private:
@@ -83,7 +84,8 @@ class Tcp::Impl final : Inbox {
   struct Peer {
     std::optional<Address> address;
     Standing standing = Standing::well;
-    bool left = false;  // with a goodbye
+    bool left = false;     // with a goodbye
+    bool garbled = false;  // what it sent made no sense
     std::string why;
   };
 
@@ -125,6 +127,7 @@ class Tcp::Impl final : Inbox {
   void arrived(int peer, const Envelope& envelope, const Incoming& incoming) override;
   void sent(Outgoing& outgoing, bool answered) override;
   void lost(int peer, const std::string& why) override;
+  void garbled(int peer, const std::string& why) override;
   void closed(int peer) override;
 
   Tcp& self_;

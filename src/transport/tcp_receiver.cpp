@@ -32,9 +32,9 @@ TcpReceiver::Result TcpReceiver::receive(const TcpStream& stream, Inbox& inbox) 
     if (bytes < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return result;
-      return break_off(reason(errno));
+      return break_off(errno == EBADMSG ? Result::garbled : Result::broken, reason(errno));
     }
-    if (bytes == 0) return break_off(how_it_ended());
+    if (bytes == 0) return break_off(Result::broken, how_it_ended());
     fill_places(bytes);
     result = take_apart(inbox);
     // A short read has emptied the socket: to ask again would most likely be in vain.
@@ -46,7 +46,7 @@ TcpReceiver::Result TcpReceiver::receive(const TcpStream& stream, Inbox& inbox) 
 std::string TcpReceiver::how_it_ended() const {
   const std::string end = "closed the connection without saying goodbye";
   if (!in_message_) return ahead_end_ == 0 ? end : end + ", in the middle of a header";
-  return fmt::format("{}, with {} of a message's {} bytes still to come", end, missing_, header_.bytes);
+  return fmt::format("{}, with {} of a message's {} bytes still to come", end, missing_ + beyond_, header_.bytes);
 }
 
 // One call for the rest of the present message and what comes behind it.
@@ -56,7 +56,7 @@ ssize_t TcpReceiver::read(const TcpStream& stream, std::size_t& asked) {
     ahead_end_ -= std::exchange(ahead_begin_, 0);
   }
   std::byte* const ahead = ahead_.get() + ahead_end_;
-  const std::size_t room = (header_.bytes <= kSmall ? kAhead : sizeof header_) - ahead_end_;
+  const std::size_t room = beyond_ > 0 ? 0 : (header_.bytes <= kSmall ? kAhead : sizeof header_) - ahead_end_;
   asked = missing_ + room;
   std::array<iovec, std::tuple_size_v<decltype(places_.pieces)> + 1> parts;
   std::size_t count = 0;
@@ -102,7 +102,8 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
       std::memcpy(&header_, ahead_.get() + ahead_begin_, sizeof header_);
       ahead_begin_ += sizeof header_;
       if (!wire::makes_sense(header_)) {
-        return break_off(fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes",
+        return break_off(Result::garbled,
+                         fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes",
                                      static_cast<std::uint32_t>(header_.kind), header_.bytes));
       }
       if (header_.kind == wire::Kind::goodbye) return Result::goodbye;
@@ -110,7 +111,7 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
     }
     copy_ahead_to_places();
     if (missing_ > 0) break;
-    end_message(inbox);
+    beyond_ > 0 ? grow() : end_message(inbox);
   }
   if (ahead_begin_ == ahead_end_) ahead_begin_ = ahead_end_ = 0;
   return Result::some;
@@ -119,10 +120,13 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
 void TcpReceiver::begin_message(Inbox& inbox) {
   in_message_ = true;
   missing_ = header_.bytes;
+  beyond_ = 0;
   places_.count = places_.first = 0;
   if (missing_ == 0) return;
   places_.count = inbox.place(peer_, header_.envelope, missing_, places_.pieces);
   if (places_.count == 0) {
+    missing_ = std::min(missing_, kFirstBuffer);
+    beyond_ = header_.bytes - missing_;
     buffer_ = buffers_.take(missing_);
     places_.pieces[0] = {.data = TcpBuffers::data(buffer_), .bytes = missing_};
     places_.count = 1;
@@ -130,6 +134,18 @@ void TcpReceiver::begin_message(Inbox& inbox) {
   }
   const std::size_t room = total_bytes(std::span(places_.pieces).first(places_.count));
   if (room != missing_) throw UsageError(fmt::format("A message of {} bytes was given a place of {}", missing_, room));
+}
+
+// All that has come so far is copied, which for the longest messages comes to a third of them.
+void TcpReceiver::grow() {
+  const std::size_t full = header_.bytes - beyond_;
+  missing_ = std::min(beyond_, (kGrowth - 1) * full);
+  beyond_ -= missing_;
+  TcpBuffers::Buffer* larger = buffers_.take(full + missing_);
+  std::memcpy(TcpBuffers::data(larger), TcpBuffers::data(buffer_), full);
+  buffers_.give_back(std::exchange(buffer_, larger));
+  places_.pieces[0] = {.data = TcpBuffers::data(buffer_) + full, .bytes = missing_};
+  places_.first = 0;
 }
 
 void TcpReceiver::end_message(Inbox& inbox) {
@@ -146,9 +162,9 @@ void TcpReceiver::end_message(Inbox& inbox) {
   inbox.arrived(peer_, header_.envelope, incoming);
 }
 
-TcpReceiver::Result TcpReceiver::break_off(std::string why) {
+TcpReceiver::Result TcpReceiver::break_off(Result result, std::string why) {
   why_ = std::move(why);
-  return Result::broken;
+  return result;
 }
 
 }  // namespace trireme::transport

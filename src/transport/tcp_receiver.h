@@ -26,6 +26,7 @@ class TcpReceiver {
     some,     ///< and there may be more
     goodbye,  ///< no more will come
     broken,   ///< likewise, and why() says what happened
+    garbled,  ///< the same: what came makes no sense
   };
 
   /// `owner` is who brings the messages; their buffers come from `buffers`.
@@ -45,6 +46,10 @@ class TcpReceiver {
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
   static constexpr std::size_t kAhead = kSmall + (std::size_t{4} << 10);
 
+  // A buffer is no longer than this, or than a few times what has come: a header alone makes nobody set memory aside.
+  static constexpr std::size_t kFirstBuffer = std::size_t{4} << 20;
+  static constexpr std::size_t kGrowth = 4;
+
   // Where the rest of the present message goes.
   struct Places {
     std::array<Piece, 64> pieces;
@@ -56,10 +61,11 @@ class TcpReceiver {
   Result take_apart(Inbox& inbox);
   void begin_message(Inbox& inbox);
   void end_message(Inbox& inbox);
+  void grow();
   void fill_places(std::size_t bytes);
   void copy_ahead_to_places();
   std::string how_it_ended() const;
-  Result break_off(std::string why);
+  Result break_off(Result result, std::string why);
 
   const int peer_;
   Transport& owner_;
@@ -73,7 +79,8 @@ class TcpReceiver {
   // The message that is arriving; while some of its payload is missing, no byte is ahead.
   bool in_message_ = false;
   wire::Header header_;
-  std::size_t missing_ = 0;
+  std::size_t missing_ = 0;  // that there is a place for
+  std::size_t beyond_ = 0;   // behind those, once the buffer has grown
   Places places_;
   TcpBuffers::Buffer* buffer_ = nullptr;  // none: it was placed, or is empty
 

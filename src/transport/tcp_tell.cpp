@@ -38,6 +38,7 @@ void Tcp::Impl::lose(int peer) {
     connection.sender.clear();
   }
   peers_[peer].standing = Standing::lost;
+  if (peers_[peer].garbled) return garbled(peer, peers_[peer].why);
   lost(peer, peers_[peer].left ? kTcpLeftEarly : peers_[peer].why);
 }
 
@@ -95,6 +96,12 @@ void Tcp::Impl::lost(int peer, const std::string& why) {
   if (closing_) return;
   const Raised telling(telling_);
   inbox_.lost(peer, why);
+}
+
+void Tcp::Impl::garbled(int peer, const std::string& why) {
+  if (closing_) return;
+  const Raised telling(telling_);
+  inbox_.garbled(peer, why);
 }
 
 void Tcp::Impl::closed(int peer) {

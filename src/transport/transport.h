@@ -10,6 +10,7 @@
 
 #include "trireme/error.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -89,6 +90,9 @@ class Inbox {
   /// No more will come from `peer`, and none that is under way to it will get there. Said once, at once.
   virtual void lost(int peer, const std::string& why) = 0;
 
+  /// As lost(), where what came from `peer` makes no sense.
+  virtual void garbled(int peer, const std::string& why) { lost(peer, why); }
+
   /// No more will come from `peer`, because it closed in an orderly way.
   virtual void closed(int peer) = 0;
 
@@ -120,6 +124,25 @@ class Transport {
   friend struct Incoming;
   virtual void release(Incoming& incoming) = 0;
   virtual void answer(Incoming& incoming) = 0;
+};
+
+/// A transport to other hosts, which a rank can sleep in.
+class Network : public Transport {
+ public:
+  /// Makes descriptor() readable when `fd`, an eventfd of somebody else's, is; progress() then empties it.
+  virtual void watch(int fd) = 0;
+
+  /// As progress(), but if there is nothing to do it waits for something, or for what watch() named, for so long.
+  virtual bool wait(std::chrono::milliseconds most) = 0;
+
+  /// The same as close(), for as long as `patience` at most.
+  virtual void close_within(std::chrono::milliseconds patience) = 0;
+
+  /// Looks for peers whose hosts are cut off; they are lost. To be called now and then, as it takes system calls.
+  virtual void check_links() = 0;
+
+  /// Ends all connections at once, as a crash would. Messages that came stay until they are released.
+  virtual void cut() = 0;
 };
 
 inline void Incoming::release() {

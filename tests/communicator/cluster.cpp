@@ -86,7 +86,7 @@ std::string to_string(Way way) {
 
 void PrintTo(Way way, std::ostream* out) { *out << to_string(way); }
 
-Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience) : dropped_(ranks) {
+Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience, const Faults& faults) : dropped_(ranks) {
   InitOptions options;
   options.patience = patience;
   if (way == Way::inproc) {
@@ -101,6 +101,7 @@ Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience) : dropp
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       Joining joining{.rank = rank, .ranks = ranks, .exchange = {}};
+      if (faults) joining.faults = faults(rank);
       joining.exchange = [&, rank](const std::string& mine) {
         std::vector<std::string> told = table.exchange(rank, mine);
         hide_other_hosts(way, rank, told);

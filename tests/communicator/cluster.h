@@ -1,10 +1,12 @@
 // Ranks to test: threads of this process, over each of the ways that a communicator can have.
 #pragma once
 
+#include "transport/faulty.h"
 #include "trireme/communicator.h"
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -26,7 +28,10 @@ inline const std::vector<Way> kWays = {Way::inproc, Way::shm, Way::tcp, Way::two
 
 class Cluster {
  public:
-  Cluster(Way way, int ranks, std::chrono::milliseconds patience = std::chrono::seconds(60));
+  /// What goes wrong with what a rank sends by TCP.
+  using Faults = std::function<std::optional<transport::FaultPlan>(int rank)>;
+
+  Cluster(Way way, int ranks, std::chrono::milliseconds patience = std::chrono::seconds(60), const Faults& faults = {});
 
   int ranks() const { return static_cast<int>(communicators_.size()); }
   Communicator& operator[](int rank) { return communicators_[rank]; }

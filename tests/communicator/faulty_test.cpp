@@ -1,0 +1,109 @@
+// Every collective over a network that goes wrong: right where it is only late, and an error that names the rank, never a
+// hang, where messages are lost, cut, corrupted or end.
+#include "communicator/cluster.h"
+#include "communicator/collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace trireme::test {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::Fault;
+using transport::FaultPlan;
+
+constexpr int kRanks = 4;
+const std::vector<Collective> kEvery{Collective::allreduce, Collective::reduce_scatter, Collective::allgather,
+                                     Collective::broadcast, Collective::reduce,         Collective::gather,
+                                     Collective::scatter,   Collective::all_to_all,     Collective::barrier};
+
+class Faulty : public ::testing::TestWithParam<Collective> {
+ protected:
+  static Case a_case() { return {.collective = GetParam(), .elements = 1000}; }
+
+  // A rank that surely sends.
+  static int sender() { return GetParam() == Collective::broadcast || GetParam() == Collective::scatter ? 0 : 1; }
+
+  // What each rank threw when one of them has this fault; none of them takes long.
+  static std::vector<std::string> outcomes_with(Fault::Kind kind, int times = 1) {
+    Cluster cluster(Way::tcp, kRanks, 3s, [&](int rank) -> std::optional<FaultPlan> {
+      if (rank != sender()) return std::nullopt;
+      return FaultPlan{.faults = {{.kind = kind, .times = times}}};
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    auto said = cluster.outcomes([&](Communicator& world) {
+      EXPECT_EQ(perform(world, a_case()), "");
+      world.barrier();  // for those that need nothing of the one with the fault
+    });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
+    return said;
+  }
+
+  // All ranks fail, with this error, and name the one with the fault.
+  static void expect_all_say(const std::vector<std::string>& said, const std::string& error) {
+    const std::string name = "rank " + std::to_string(sender());
+    for (int rank = 0; rank < kRanks; ++rank) {
+      EXPECT_EQ(said[rank].find(error), 0) << "rank " << rank << ": " << said[rank];
+      EXPECT_NE(said[rank].find(name), std::string::npos) << "rank " << rank << ": " << said[rank];
+    }
+  }
+};
+
+TEST_P(Faulty, DelaysChangeNothing) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    Cluster cluster(Way::tcp, kRanks, 60s, [&](int rank) {
+      return FaultPlan{.delay_one_in = 3, .longest_delay = 5ms, .seed = seed * 100 + static_cast<std::uint64_t>(rank)};
+    });
+    cluster.run([&](Communicator& world) {
+      for (const std::size_t elements : {std::size_t{1}, std::size_t{1000}, std::size_t{100'000}}) {
+        Case c = a_case();
+        c.elements = elements;
+        EXPECT_EQ(perform(world, c), "") << "seed " << seed;
+      }
+    });
+  }
+}
+
+// All ranks wait for each other then, and the first at its deadline says for whom: the same to all.
+TEST_P(Faulty, AMessageThatIsDroppedIsMissed) {
+  const std::vector<std::string> said = outcomes_with(Fault::Kind::drop);
+  for (const std::string& each : said) EXPECT_EQ(each, said[0]);
+  EXPECT_EQ(said[0].find("TimeoutError: rank "), 0) << said[0];
+  EXPECT_NE(said[0].find(" for rank "), std::string::npos) << said[0];
+}
+
+// A rank that hears, but is not heard. It does not know that of itself.
+TEST_P(Faulty, WhoIsNotHeardIsNamed) {
+  const std::vector<std::string> said = outcomes_with(Fault::Kind::drop, 1'000'000);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(said[rank].find("TimeoutError"), 0) << "rank " << rank << ": " << said[rank];
+    if (rank == sender()) continue;
+    EXPECT_NE(said[rank].find(" for rank " + std::to_string(sender()) + " "), std::string::npos) << said[rank];
+  }
+}
+
+TEST_P(Faulty, WhatIsCutShortMakesNoSense) {
+  if (GetParam() == Collective::barrier) return;  // Its messages are empty.
+  expect_all_say(outcomes_with(Fault::Kind::truncate), "ProtocolError");
+}
+
+TEST_P(Faulty, WhatIsCorruptedMakesNoSense) { expect_all_say(outcomes_with(Fault::Kind::corrupt), "ProtocolError"); }
+
+TEST_P(Faulty, WhoIsKilledIsNamed) {
+  const std::vector<std::string> said = outcomes_with(Fault::Kind::kill);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(said[rank].find("PeerError"), 0) << "rank " << rank << ": " << said[rank];
+    if (rank == sender()) continue;
+    EXPECT_NE(said[rank].find("rank " + std::to_string(sender())), std::string::npos) << said[rank];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Collectives, Faulty, ::testing::ValuesIn(kEvery),
+                         [](const auto& test) { return std::string(to_string(test.param)); });
+
+}  // namespace
+}  // namespace trireme::test
