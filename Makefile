@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
-.PHONY: help setup build demo test test-debug test-asan test-tsan bench docs lint format clean
+.PHONY: help setup build demo test test-debug test-asan test-tsan fuzz bench docs lint format clean
 
 JOBS ?= $(shell nproc)
 sources = git ls-files -z '*.h' '*.cpp'
@@ -28,6 +28,10 @@ test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unopti
 	cmake --build --preset $*
 	ctest --preset $* --parallel $(JOBS)
 
+fuzz:  ## feed the readers of what comes from outside all sorts of bytes; make fuzz SECONDS=3600 for longer
+	@tools/setup lint
+	for name in tcp rendezvous program; do tests/fuzz/fuzz.sh build-fuzz $$name $(or $(SECONDS),600) || exit 1; done
+
 bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
 	@tools/setup bench || echo 'make bench: going on without the peers that are missing'
 	@cmake --preset release >/dev/null  # finds peers that have come since
@@ -50,7 +54,7 @@ format:  ## format all sources
 	$(sources) | xargs -0 -r clang-format -i
 
 clean:  ## remove everything that was built
-	rm -rf build build-debug build-asan build-tsan demo
+	rm -rf build build-debug build-asan build-tsan build-fuzz demo
 
 # Configured once; after that the build itself notices changes to CMake's files.
 build/build.ninja: CMakePresets.json | setup

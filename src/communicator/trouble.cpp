@@ -158,6 +158,7 @@ void Engine::ask_others(Operation& operation) {
   operation.there.clear();
   const std::string text = packed(operation.context, operation.sequence, operation.packed);
   for (const int peer : operation.group->members) {
+    elsewhere_[peer].clear();
     if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::asks, text);
   }
 }
@@ -290,13 +291,15 @@ std::string Engine::waiting_for(const Operation& operation) const {
   const auto is_there = [&](int peer) {
     return std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end();
   };
-  std::vector<std::string> missing, absent;
+  std::vector<std::string> missing, absent, silent;
   for (const int peer : operation.group->members) {
     if (peer == parts_.rank) continue;
     if (needs(operation, peer)) missing.push_back(parts_.names[peer]);
     if (!is_there(peer)) absent.push_back(parts_.names[peer]);
+    if (!is_there(peer) && elsewhere_[peer].empty()) silent.push_back(parts_.names[peer]);
   }
-  if (!operation.there.empty() && !absent.empty()) missing = absent;
+  const bool some_answered = silent.size() < operation.group->members.size() - 1;
+  if (some_answered && !absent.empty()) missing = silent.empty() ? absent : silent;
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
   return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it? {}",
                      parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,

@@ -183,12 +183,14 @@ TEST(Run, GivesStandardInputToRankZero) {
 }
 
 TEST(Run, HoldsTheRendezvous) {
-  Started started(launch(2, "echo $TRIREME_RENDEZVOUS; exec sleep 100"));
+  Started started(launch(2, "echo $TRIREME_RENDEZVOUS $TRIREME_SECRET; exec sleep 100"));
   ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
-  const auto address = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4));
+  const std::string line = sorted_lines(started.out())[0].substr(4);
+  const auto address = rendezvous::parse_host_and_port(line.substr(0, line.find(' ')));
+  const Guard guard{.secret = Secret(line.substr(line.find(' ') + 1))};
   ASSERT_TRUE(address.has_value()) << started.out();
   const auto meet = [&](int rank) {
-    rendezvous::Client client({.rank = rank, .ranks = 2, .host = address->host, .port = address->port}, 10s);
+    rendezvous::Client client({.rank = rank, .ranks = 2, .host = address->host, .port = address->port}, 10s, guard);
     return client.exchange(std::to_string(rank), Clock::now() + 10s);
   };
   for (int time = 0; time < 3; ++time) {  // One program after the other.
@@ -198,6 +200,23 @@ TEST(Run, HoldsTheRendezvous) {
     thread.join();
     EXPECT_EQ(other, (std::vector<std::string>{"0", "1"}));
   }
+}
+
+TEST(Run, GivesEachJobASecretThatTheProcessListDoesNotShow) {
+  const std::string script =
+      "echo $TRIREME_SECRET $TRIREME_ENCRYPT; ps -ww -o args= -p $$,$PPID | grep -c $TRIREME_SECRET; true";
+  std::set<std::string> secrets;
+  for (const bool encrypt : {false, true}) {
+    const Ran ran = run_ranks(2, script, encrypt ? std::vector<std::string>{"--encrypt"} : std::vector<std::string>{});
+    const auto lines = sorted_lines(ran.out);
+    ASSERT_EQ(lines.size(), 4) << ran.out << ran.err;
+    EXPECT_EQ(lines[0], "[0] 0");  // lines with the secret
+    EXPECT_EQ(lines[1].substr(4), lines[3].substr(4));
+    EXPECT_EQ(lines[1].size(), 4 + 64 + 2);
+    EXPECT_EQ(lines[1].back(), encrypt ? '1' : '0');
+    secrets.insert(lines[1]);
+  }
+  EXPECT_EQ(secrets.size(), 2);
 }
 
 TEST(RunEnds, WithNothingWhenAllAreWell) {

@@ -87,6 +87,19 @@ TEST(Tcp, WaitsForAPeerThatIsLate) {
   ASSERT_TRUE(cluster.until_sent(cluster[1], 50));
 }
 
+// Its buffer grows as it comes.
+TEST(Tcp, BringsLongMessagesThatHaveNoPlace) {
+  for (const bool encrypt : {false, true}) {
+    TcpCluster cluster(2, 1, "127.0.0.1", guarded(encrypt));
+    const std::size_t mebibyte = std::size_t{1} << 20;
+    for (const std::size_t bytes : {4 * mebibyte, 4 * mebibyte + 1, 16 * mebibyte, 16 * mebibyte + 1, 70 * mebibyte}) {
+      cluster[0].send(1, bytes);
+      cluster[0].send(1, 10);
+    }
+    ASSERT_TRUE(cluster.until_sent(cluster[1], 10));
+  }
+}
+
 TEST(Tcp, SpeaksIPv6) {
   try {
     transport::listen_at(transport::Address::parse("::1", 0));
