@@ -216,6 +216,7 @@ class Engine final : public transport::Inbox {
   bool failing_ = false;  ///< an error is set, and the transports are still open
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
+  std::string news_;  ///< of it, as others are told
   std::vector<std::shared_ptr<Operation>> buried_;
 
   std::vector<const std::byte*> fold_sources_;

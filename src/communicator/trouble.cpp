@@ -36,7 +36,8 @@ void Engine::fail(ErrorKind kind, const std::string& message) {
   if (failing_ || failed_) return;
   failing_ = true;
   error_ = make_error(kind, message);
-  const std::string text = static_cast<char>('0' + static_cast<int>(kind)) + message;
+  news_ = static_cast<char>('0' + static_cast<int>(kind)) + message;
+  const std::string text = news_;
   for (int peer = 0; peer < parts_.ranks; ++peer) {
     if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::aborts, text);
   }
@@ -100,7 +101,13 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   }
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
     knows_[peer] = true;
-    fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
+    const auto kind = static_cast<ErrorKind>(text[0] - '0');
+    // Several may come to their deadlines at once, each with words of its own: all take the same.
+    if (failing_ && kind == ErrorKind::timeout && news_[0] == text[0] && text < news_) {
+      news_ = text;
+      error_ = make_error(kind, text.substr(1));
+    }
+    fail(kind, text.substr(1));
     return;
   }
   Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
