@@ -237,7 +237,7 @@ TEST(Output, FollowsLinksAndKeepsThem) {
 
 TEST(Simulate, RefusesTimesBeyondItsClock) {
   refuses({"simulate", "ring", "--ranks", "4", "--bytes", "1TB", "--bandwidth", "1B", "--json"}, "clock");
-  refuses({"simulate", "ring", "--ranks", "4096", "--alpha", "3600s", "--json"}, "clock");
+  refuses({"simulate", "chain", "--ranks", "4096", "--alpha", "3600s", "--json"}, "clock");
 }
 
 TEST(BadInput, MalformedFilesNameLineAndColumn) {

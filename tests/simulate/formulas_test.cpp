@@ -1,4 +1,5 @@
 // The simulator against the closed formulas of the literature, on one uncontended switch.
+#include "support/random.h"
 #include "trireme/algorithms.h"
 #include "trireme/simulate.h"
 #include "trireme/verify.h"
@@ -68,8 +69,9 @@ TEST(Formulas, AgreeWhereNothingOverlaps) {
 
 TEST(Formulas, NeverSlowerElsewhere) {
   constexpr double kRounding = 1 + 1e-3;  // uneven blocks: a byte more here and there
+  constexpr int kMost = test::kEffort == 1 ? 20 : 40;
   for (const Costs& c : kCosts) {
-    for (int p = 2; p <= 40; ++p) {
+    for (int p = 2; p <= kMost; ++p) {
       SCOPED_TRACE(p);
       const double lg = std::ceil(std::log2(p));
       const auto expect = [&](const std::string& name, double formula, const Setting& setting) {
