@@ -41,11 +41,12 @@ bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs t
 docs: build  ## make the tables and pictures of README and docs/ anew
 	tools/docs
 
-lint: build/build.ninja  ## check format, clang-tidy's findings and the order of the layers
+lint:  ## check format, clang-tidy's findings and the order of the layers
 	@tools/setup lint bench
-	@cmake --preset release >/dev/null
+	@cmake --preset lint >/dev/null
 	$(sources) | xargs -0 -r clang-format --dry-run -Werror
-	git ls-files -z '*.cpp' | xargs -0 -r -n 1 -P $(JOBS) clang-tidy -p build --quiet 2>&1 \
+	git ls-files -z '*.cpp' | xargs -0 -r -n 1 -P $(JOBS) \
+	  clang-tidy -p build-lint --quiet --extra-arg=-include --extra-arg='$(CURDIR)/tools/clang_tidy.h' 2>&1 \
 	  | sed '/^[0-9]* warnings* generated\.$$/d'
 	tools/check-layers
 
@@ -54,7 +55,7 @@ format:  ## format all sources
 	$(sources) | xargs -0 -r clang-format -i
 
 clean:  ## remove everything that was built
-	rm -rf build build-debug build-asan build-tsan build-fuzz demo
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-lint demo
 
 # Configured once; after that the build itself notices changes to CMake's files.
 build/build.ninja: CMakePresets.json | setup

@@ -1,6 +1,8 @@
 // Shapes and text of the report's pictures. Colours are classes of the page's style, which has them for light and dark.
 #pragma once
 
+#include "trireme/draw.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,21 +12,6 @@
 #include <vector>
 
 namespace makemore {
-
-/// The text as HTML may hold it.
-inline std::string escape(std::string_view text) {
-  std::string escaped;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      default: escaped += letter;
-    }
-  }
-  return escaped;
-}
 
 class Drawing {
  public:
@@ -39,19 +26,19 @@ class Drawing {
   }
 
   void text(double x, double y, std::string_view text, std::string_view classes) {
-    add(R"(<text x="{:.1f}" y="{:.1f}" class="{}">{}</text>)", x, y, classes, escape(text));
+    add(R"(<text x="{:.1f}" y="{:.1f}" class="{}">{}</text>)", x, y, classes, trireme::escape_xml(text));
   }
 
   /// `tip` shows when the mouse is over it.
   void bar(double x, double y, double width, double height, std::string_view classes, std::string_view tip) {
     add(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{:.1f}" rx="1.5" class="{}"><title>{}</title></rect>)", x,
-        y, width, height, classes, escape(tip));
+        y, width, height, classes, trireme::escape_xml(tip));
   }
 
   std::string finish(double width, double height, std::string_view label) const {
     return fmt::format(R"(<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">)"
                        "\n{}</svg>\n",
-                       width, height, escape(label), body_);
+                       width, height, trireme::escape_xml(label), body_);
   }
 
  private:

@@ -7,6 +7,8 @@
 namespace makemore {
 namespace {
 
+using trireme::escape_xml;
+
 // Okabe and Ito's colours, which everyone can tell apart; lighter ones on dark.
 constexpr std::string_view kStyle = R"(
 :root { color-scheme: light dark;
@@ -64,7 +66,8 @@ std::string legend(std::initializer_list<Entry> entries) {
 }
 
 std::string number(const std::string& value, const std::string& what, const char* classes = "") {
-  return fmt::format("<div class=\"number {}\"><b>{}</b><span>{}</span></div>\n", classes, escape(value), escape(what));
+  return fmt::format("<div class=\"number {}\"><b>{}</b><span>{}</span></div>\n", classes, escape_xml(value),
+                     escape_xml(what));
 }
 
 // 12345678 as 12,345,678.
@@ -162,14 +165,14 @@ std::string step(const Record& record) {
 std::string words(const Record& record) {
   std::string section = "<section id=\"words\"><h2>Words that the model makes up</h2>\n<ul class=\"words\">";
   for (const std::string& word : record.words) {
-    section += fmt::format("<li>{}</li>", word.empty() ? "<i>(an empty word)</i>" : escape(word));
+    section += fmt::format("<li>{}</li>", word.empty() ? "<i>(an empty word)</i>" : escape_xml(word));
   }
   return section + "</ul></section>\n";
 }
 
 std::string choices(const Record& record) {
   std::string section = "<section id=\"algorithm\"><h2>How gradients were reduced, and why</h2>\n<ul class=\"plain\">";
-  for (const std::string& choice : record.choices) section += fmt::format("<li>{}</li>", escape(choice));
+  for (const std::string& choice : record.choices) section += fmt::format("<li>{}</li>", escape_xml(choice));
   return section + "</ul></section>\n";
 }
 
@@ -183,7 +186,8 @@ std::string draw_report(const Record& record) {
       "<body><main>\n<h1>makemore on {0} ranks</h1>\n"
       "<p class=\"lead\">A model of letters learnt {2} in {3} steps: batches of {4} on each rank, {5} hidden units, "
       "learning rate {6:g}, {7}.</p>\n",
-      record.ranks, kStyle, escape(record.text), record.steps, record.batch, record.hidden, record.rate, record.dtype);
+      record.ranks, kStyle, escape_xml(record.text), record.steps, record.batch, record.hidden, record.rate,
+      record.dtype);
   page += numbers(record) + losses(record) + step(record) + words(record) + choices(record);
   return page + "</main></body></html>\n";
 }

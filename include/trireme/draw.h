@@ -6,6 +6,7 @@
 #include "trireme/simulate.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme {
@@ -17,5 +18,8 @@ std::string draw_schedule(const Schedule& schedule, const std::vector<Delivery>&
 
 /// Time against bytes, both logarithmic, a line an algorithm with its name beside it, and a band that says who wins where.
 std::string draw_race(const Race& race, const std::string& caption);
+
+/// The text as XML and HTML may hold it: for a page around a drawing.
+std::string escape_xml(std::string_view text);
 
 }  // namespace trireme

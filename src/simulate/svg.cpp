@@ -1,5 +1,7 @@
 #include "simulate/svg.h"
 
+#include "trireme/draw.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +25,7 @@ constexpr double kSmall = 11;
 
 }  // namespace
 
-std::string escape(std::string_view text) {
+std::string escape_xml(std::string_view text) {
   std::string escaped;
   for (const char letter : text) {
     switch (letter) {
@@ -90,7 +92,7 @@ void SvgPage::open_group(std::string_view attributes) { append(body_, "<g {}>\n"
 
 void SvgPage::close_group() { body_ += "</g>\n"; }
 
-void SvgPage::tooltip(std::string_view text) { append(body_, "<title>{}</title>\n", escape(text)); }
+void SvgPage::tooltip(std::string_view text) { append(body_, "<title>{}</title>\n", escape_xml(text)); }
 
 void SvgPage::line(Point from, Point to, std::string_view attributes) {
   append(body_, R"(<line x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}" {}/>)", from.x, from.y, to.x, to.y,
@@ -114,7 +116,7 @@ void SvgPage::circle(Point centre, double radius, std::string_view attributes) {
 }
 
 void SvgPage::text(Point at, std::string_view text, std::string_view attributes) {
-  append(body_, R"(<text x="{:.1f}" y="{:.1f}" {}>{}</text>)", at.x, at.y, attributes, escape(text));
+  append(body_, R"(<text x="{:.1f}" y="{:.1f}" {}>{}</text>)", at.x, at.y, attributes, escape_xml(text));
   body_ += '\n';
 }
 
@@ -143,7 +145,7 @@ std::string SvgPage::finish(double width, double height) const {
                      "\n<style>{3}</style>\n"
                      R"(<rect x="0" y="0" width="{0:.0f}" height="{1:.0f}" fill="#fff"/>)"
                      "\n{4}</svg>\n",
-                     width, height, escape(title_), kStyle, body_);
+                     width, height, escape_xml(title_), kStyle, body_);
 }
 
 }  // namespace trireme

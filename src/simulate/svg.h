@@ -22,9 +22,6 @@ struct Box {
   }
 };
 
-/// The text as XML may hold it.
-std::string escape(std::string_view text);
-
 /// How wide a sans-serif font sets the text, more or less: a viewer may have another font.
 double text_width(std::string_view text, double font_size);
 

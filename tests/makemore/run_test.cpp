@@ -87,6 +87,67 @@ TEST(MakemoreProgram, Records) {
   EXPECT_LT(third_step[1].first, third_step[0].second);
 }
 
+// A span as Perfetto reads it: in nanoseconds, cut to whole ones.
+struct Slice {
+  std::int64_t begin = 0, end = 0;
+  std::string name;
+};
+
+Slice slice_of(const json& event) {
+  const auto nanoseconds = [](const json& value) { return static_cast<std::int64_t>(value.get<double>() * 1000.0); };
+  const std::int64_t begin = nanoseconds(event.at("ts"));
+  return {begin, begin + nanoseconds(event.at("dur")), event.at("name")};
+}
+
+// Spans of a track lie in each other or apart; Perfetto drops others.
+void expect_nested(std::vector<Slice> slices) {
+  std::ranges::stable_sort(slices, {}, &Slice::begin);
+  std::vector<Slice> open;
+  for (const Slice& slice : slices) {
+    while (!open.empty() && open.back().end <= slice.begin) open.pop_back();
+    if (!open.empty()) {
+      EXPECT_LE(slice.end, open.back().end)
+          << slice.name << " at " << slice.begin << " ns begins within " << open.back().name << " and ends after it";
+    }
+    open.push_back(slice);
+  }
+}
+
+TEST(MakemoreProgram, TraceIsWholeForPerfetto) {
+  const TemporaryFolder folder;
+  const Ran ran = run_makemore(3, {"--steps", "40", "--quiet", "--record", folder / "record", "--bucket-bytes", "4KiB",
+                                   "--text", words_of_two_letters(folder)});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  using Track = std::pair<int, int>;  // process, thread
+  std::map<Track, std::vector<Slice>> tracks;
+  std::map<int, std::string> processes;
+  std::map<Track, std::string> threads;
+  const json trace = json::parse(read_whole(folder / "record/trace.json"));
+  for (const json& event : trace.at("traceEvents")) {
+    const std::string name = event.at("name");
+    EXPECT_FALSE(name.empty());
+    ASSERT_TRUE(event.at("pid").is_number_integer() && event.at("tid").is_number_integer()) << event;
+    const Track track(event.at("pid"), event.at("tid"));
+    if (event.at("ph") == "X") {
+      EXPECT_GE(event.at("ts").get<double>(), 0) << event;
+      EXPECT_GE(event.at("dur").get<double>(), 0) << event;
+      tracks[track].push_back(slice_of(event));
+    } else {
+      ASSERT_EQ(event.at("ph"), "M") << event;
+      if (name == "process_name") processes[track.first] = event.at("args").at("name");
+      if (name == "thread_name") threads[track] = event.at("args").at("name");
+    }
+  }
+  EXPECT_EQ(processes, (std::map<int, std::string>{{0, "rank 0"}, {1, "rank 1"}, {2, "rank 2"}}));
+  EXPECT_GE(tracks.size(), 3 * 4);
+  for (const auto& [track, slices] : tracks) {
+    SCOPED_TRACE("process " + std::to_string(track.first) + ", thread " + std::to_string(track.second));
+    EXPECT_TRUE(processes.contains(track.first));
+    EXPECT_NE(threads[track], "");
+    expect_nested(slices);
+  }
+}
+
 TEST(MakemoreProgram, ReportNeedsNothingElse) {
   const TemporaryFolder folder;
   const Ran ran = run_makemore(

@@ -1,17 +1,16 @@
 // Clipping by the global norm, and means of metrics.
 #include "trireme/torch/gradients.h"
 
-#include "communicator/start.h"
 #include "support/throws.h"
+#include "torch/ranks.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
-#include <thread>
 #include <torch/torch.h>
 
-namespace trireme {
+namespace trireme::test {
 namespace {
 
 torch::Tensor with_gradient(const torch::Tensor& gradient) {
@@ -86,42 +85,36 @@ TEST(ClipGradNorm, NamesTheFirstThatIsNotFinite) {
       parameters[5].grad()[77777] = bad;
       parameters[6].grad()[3][3] = NAN;
       const auto before = parameters[1].grad().clone();
-      const std::string message = test::usage_error([&] { clip_grad_norm(parameters, 1, type); });
+      const std::string message = usage_error([&] { clip_grad_norm(parameters, 1, type); });
       EXPECT_NE(message.find("that of parameter 5"), std::string::npos) << message;
       EXPECT_FALSE(std::isfinite(clip_grad_norm(parameters, 1, type, NonFinite::skip)));
       EXPECT_TRUE(torch::equal(parameters[1].grad(), before));
     }
   }
   const auto huge = with_gradient(torch::full({2}, 1e200, torch::kDouble));
-  EXPECT_NE(test::usage_error([&] { clip_grad_norm({huge}, 1); }).find("each is finite"), std::string::npos);
+  EXPECT_NE(usage_error([&] { clip_grad_norm({huge}, 1); }).find("each is finite"), std::string::npos);
 }
 
 TEST(ClipGradNorm, RefusesWrongArguments) {
   const auto good = with_gradient(torch::ones({2}));
   for (const double limit : {-1.0, std::nan("")}) {
-    EXPECT_NE(test::usage_error([&] { clip_grad_norm({good}, limit); }).find("negative"), std::string::npos);
+    EXPECT_NE(usage_error([&] { clip_grad_norm({good}, limit); }).find("negative"), std::string::npos);
   }
   for (const double type : {0.0, -2.0, std::nan("")}) {
-    EXPECT_NE(test::usage_error([&] { clip_grad_norm({good}, 1, type); }).find("more than 0"), std::string::npos);
+    EXPECT_NE(usage_error([&] { clip_grad_norm({good}, 1, type); }).find("more than 0"), std::string::npos);
   }
   const auto complex = with_gradient(torch::ones({2}, torch::kComplexFloat));
-  EXPECT_NE(test::usage_error([&] { clip_grad_norm({good, complex}, 1); }).find("parameter 1"), std::string::npos);
+  EXPECT_NE(usage_error([&] { clip_grad_norm({good, complex}, 1); }).find("parameter 1"), std::string::npos);
   EXPECT_EQ(clip_grad_norm({}, 1), 0);
   EXPECT_EQ(clip_grad_norm({with_gradient(torch::ones({0}))}, 1), 0);
 }
 
-/// What each rank's call gave, or what it complained of.
+/// What each rank's call gave, where nothing may be thrown.
 template <typename Call>
-std::vector<std::pair<double, std::string>> on_ranks(int ranks, Call call) {
-  std::vector<Communicator> worlds = threads_world(ranks);
-  std::vector<std::pair<double, std::string>> results(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back(
-        [&, rank] { results[rank].second = test::usage_error([&] { results[rank].first = call(worlds[rank]); }); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return results;
+std::vector<double> results(int ranks, Call call) {
+  std::vector<double> all(ranks);
+  on_ranks(ranks, [&](Communicator& world) { all[world.rank()] = call(world); });
+  return all;
 }
 
 TEST(AverageMetric, IsTheWeightedMean) {
@@ -132,22 +125,21 @@ TEST(AverageMetric, IsTheWeightedMean) {
       sum += (rank + 1) * std::sqrt(rank + 2.0);
       weights += rank + 1;
     }
-    const auto results = on_ranks(ranks, [](Communicator& world) {
+    const auto means = results(ranks, [](Communicator& world) {
       return average_metric(world, std::sqrt(world.rank() + 2.0), world.rank() + 1);
     });
-    for (const auto& [mean, complaint] : results) {
+    for (const double mean : means) {
       EXPECT_NEAR(mean, sum / weights, 1e-14);
-      EXPECT_EQ(std::memcmp(&mean, &results[0].first, sizeof(mean)), 0);
+      EXPECT_EQ(std::memcmp(&mean, means.data(), sizeof(mean)), 0);
     }
-    for (const auto& result :
-         on_ranks(ranks, [](Communicator& world) { return average_metric(world, world.rank()); })) {
-      EXPECT_DOUBLE_EQ(result.first, (ranks - 1) / 2.0);
+    for (const double mean : results(ranks, [](Communicator& world) { return average_metric(world, world.rank()); })) {
+      EXPECT_DOUBLE_EQ(mean, (ranks - 1) / 2.0);
     }
   }
 }
 
 TEST(AverageMetric, PassesOverRanksWithoutSamples) {
-  for (const auto& [mean, complaint] : on_ranks(3, [](Communicator& world) {
+  for (const double mean : results(3, [](Communicator& world) {
          return world.rank() == 1 ? average_metric(world, NAN, 0) : average_metric(world, 5, 10);
        })) {
     EXPECT_EQ(mean, 5);
@@ -155,16 +147,13 @@ TEST(AverageMetric, PassesOverRanksWithoutSamples) {
 }
 
 TEST(AverageMetric, RefusesWeightsOnAllRanks) {
-  for (const auto& [mean, complaint] : on_ranks(3, [](Communicator& world) { return average_metric(world, 1, 0); })) {
-    EXPECT_NE(complaint.find("all 3 ranks give it weight 0"), std::string::npos) << complaint;
-  }
+  expect_all_say(outcomes(3, [](Communicator& world) { average_metric(world, 1, 0); }),
+                 {"UsageError: ", "all 3 ranks give it weight 0"});
   for (const double bad : {-1.0, static_cast<double>(INFINITY), std::nan("")}) {
-    for (const auto& [mean, complaint] :
-         on_ranks(3, [=](Communicator& world) { return average_metric(world, 1, world.rank() == 2 ? bad : 1); })) {
-      EXPECT_NE(complaint.find("rank 2 gives it weight"), std::string::npos) << complaint;
-    }
+    expect_all_say(outcomes(3, [=](Communicator& world) { average_metric(world, 1, world.rank() == 2 ? bad : 1); }),
+                   {"UsageError: ", "rank 2 gives it weight"});
   }
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::test

@@ -1,7 +1,8 @@
 // Training that is stopped and goes on ends with the same bits as training that is not: with dropout, batch norm, Adam
 // and a shuffling sampler, in the middle of epochs and at their ends.
-#include "communicator/start.h"
 #include "support/run.h"
+#include "torch/processes.h"
+#include "torch/ranks.h"
 #include "trireme/torch/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -9,12 +10,9 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <thread>
 #include <torch/torch.h>
 
-namespace trireme {
+namespace trireme::test {
 namespace {
 
 constexpr std::size_t kSamples = 43;
@@ -94,13 +92,8 @@ Left train(Communicator world, const Plan& plan) {
 }
 
 std::vector<Left> train_threads(int ranks, const Plan& plan) {
-  std::vector<Communicator> worlds = threads_world(ranks);
   std::vector<Left> left(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] { left[rank] = train(worlds[rank], plan); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_ranks(ranks, [&](Communicator& world) { left[world.rank()] = train(world, plan); });
   return left;
 }
 
@@ -126,18 +119,6 @@ TEST_P(Resume, EndsWithTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Resume, ::testing::Values(1, 3));
 
-int free_port() {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  EXPECT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  EXPECT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  ::close(listener);
-  return ntohs(address.sin_port);
-}
-
 // Each rank with a generator of its own needs a process of its own: this test starts itself three times.
 TEST(ResumeProcesses, EndWithTheSameBitsEachWithItsOwnDropout) {
   if (const char* result = std::getenv("TRIREME_TEST_RESULT")) {
@@ -152,26 +133,13 @@ TEST(ResumeProcesses, EndWithTheSameBitsEachWithItsOwnDropout) {
     return;
   }
   const TemporaryFolder folder;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const auto start = [&](const std::string& there, int until, int save_at, int seed) {
-    const std::string port = std::to_string(free_port());
-    std::vector<std::thread> threads;
-    std::vector<Ran> ran(3);
-    for (int rank = 0; rank < 3; ++rank) {
-      threads.emplace_back([&, rank] {
-        ran[rank] = run({"/usr/bin/env", "RANK=" + std::to_string(rank), "WORLD_SIZE=3", "OMP_NUM_THREADS=1",
-                         "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "TRIREME_TEST_RESULT=" + there + "-result-",
-                         "TRIREME_TEST_FOLDER=" + there, "TRIREME_TEST_UNTIL=" + std::to_string(until),
-                         "TRIREME_TEST_SAVE_AT=" + std::to_string(save_at), "TRIREME_TEST_SEED=" + std::to_string(seed),
-                         self, "--gtest_filter=ResumeProcesses.EndWithTheSameBitsEachWithItsOwnDropout"});
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    start_ranks(3, "ResumeProcesses.EndWithTheSameBitsEachWithItsOwnDropout",
+                {"TRIREME_TEST_RESULT=" + there + "-result-", "TRIREME_TEST_FOLDER=" + there,
+                 "TRIREME_TEST_UNTIL=" + std::to_string(until), "TRIREME_TEST_SAVE_AT=" + std::to_string(save_at),
+                 "TRIREME_TEST_SEED=" + std::to_string(seed)});
     std::vector<std::string> results;
-    for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(ran[rank].status, 0) << ran[rank].out << ran[rank].err;
-      results.push_back(read_whole(there + "-result-" + std::to_string(rank)));
-    }
+    for (int rank = 0; rank < 3; ++rank) results.push_back(read_whole(there + "-result-" + std::to_string(rank)));
     return results;
   };
   const auto whole = start(folder / "whole", kSteps, -1, 7);
@@ -184,4 +152,4 @@ TEST(ResumeProcesses, EndWithTheSameBitsEachWithItsOwnDropout) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::test

@@ -1,0 +1,251 @@
+// Models of all kinds, which need not use all of their parameters; and those that are refused.
+#include "torch/mlp.h"
+#include "torch/ranks.h"
+#include "trireme/torch/data_parallel.h"
+
+#include <torch/torch.h>
+
+namespace trireme::test {
+namespace {
+
+/// Uses one branch or the other, or both.
+struct BranchesImpl : torch::nn::Module {
+  BranchesImpl() : left(2, 1), right(2, 1), idle(2, 1) {
+    register_module("left", left);
+    register_module("right", right);
+    register_module("idle", idle);
+    const torch::NoGradGuard no_grad;
+    for (Tensor& each : parameters()) each.fill_(0.5);
+  }
+  std::pair<Tensor, int> forward(const Tensor& x, bool goes_left) { return {goes_left ? left(x) : right(x), 1}; }
+  torch::nn::Linear left, right, idle;
+};
+TORCH_MODULE(Branches);
+
+TEST(Unused, ParametersAreNamedOnAllRanks) {
+  for (const int ranks : {1, 3}) {
+    const auto said = outcomes(ranks, [](Communicator& world) {
+      Branches net;
+      DistributedDataParallel model(net, world);
+      model(torch::ones({1, 2}), true).first.sum().backward();
+    });
+    expect_all_say(said, {"right.weight", "find_unused_parameters"});
+  }
+}
+
+TEST(Unused, AreFoundAndCountAsZero) {
+  on_ranks(3, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    for (int step = 0; step < 4; ++step) {
+      net->zero_grad(step == 2);
+      // All go left but one, another one in each step.
+      const bool left = world.rank() != step % 3;
+      model(torch::full({1, 2}, world.rank() + 1.0), left).first.sum().backward();
+      const double all = 1 + 2 + 3;
+      const double right = step % 3 + 1;
+      EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), (all - right) / 3) << step;
+      EXPECT_FLOAT_EQ(net->right->weight.grad()[0][1].item<float>(), right / 3) << step;
+      EXPECT_FALSE(net->idle->weight.grad().defined());
+    }
+  });
+}
+
+TEST(Unused, AreKnownAfterTheFirstBackwardOfAStaticGraph) {
+  on_ranks(3, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.static_graph = true});
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      model(torch::full({1, 2}, world.rank() + 1.0), world.rank() != 1).first.sum().backward();
+      EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 4.0F / 3);
+      EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 2.0F / 3);
+      EXPECT_FALSE(net->idle->weight.grad().defined());
+    }
+  });
+}
+
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    wide = register_parameter("wide", torch::full({3}, 2.0, torch::kFloat64));
+    narrow = register_parameter("narrow", torch::full({2, 2}, 3.0, torch::kFloat32));
+    half = register_parameter("half", torch::full({5}, 1.0, torch::kBFloat16));
+    table = register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(6, 2).sparse(true)));
+    turned = register_parameter("turned", torch::ones({2, 3}).t());
+    frozen = register_parameter("frozen", torch::ones({2}), false);
+    seen = register_buffer("seen", torch::zeros({1}, torch::kInt64));
+  }
+  std::tuple<Tensor, std::vector<Tensor>> forward(const Tensor& rows, double factor) {
+    const Tensor sum =
+        (wide.sum() + narrow.sum().to(torch::kFloat64) + half.to(torch::kFloat64).sum() + turned.sum()) * factor;
+    return {sum, {table(rows)}};
+  }
+  Tensor wide, narrow, half, turned, frozen, seen;
+  torch::nn::Embedding table = nullptr;
+};
+TORCH_MODULE(Mixed);
+
+TEST(Kinds, OfParametersAreAllReduced) {
+  on_ranks(3, [](Communicator& world) {
+    Mixed net;
+    net->seen.fill_(world.rank() + 5);
+    DistributedDataParallel model(net, world);
+    EXPECT_EQ(net->seen.item<std::int64_t>(), 5);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad(true);
+      net->seen.fill_(world.rank() * 10 + step);
+      // Every rank looks up row 0, and another one besides.
+      const auto [sum, tables] = model(torch::tensor({0, world.rank() + 1}), world.rank() + 1.0);
+      EXPECT_EQ(net->seen.item<std::int64_t>(), step);
+      (sum + tables[0].sum().to(torch::kFloat64) * (world.rank() + 1)).backward();
+      EXPECT_TRUE(torch::equal(net->wide.grad(), torch::full({3}, 2.0, torch::kFloat64)));
+      EXPECT_TRUE(torch::equal(net->narrow.grad(), torch::full({2, 2}, 2.0F)));
+      EXPECT_TRUE(torch::equal(net->half.grad(), torch::full({5}, 2.0, torch::kBFloat16)));
+      EXPECT_TRUE(torch::equal(net->turned.grad(), torch::full({3, 2}, 2.0F)));
+      EXPECT_EQ(net->turned.grad().strides(), net->turned.strides());
+      EXPECT_FALSE(net->frozen.grad().defined());
+      const Tensor table = net->table->weight.grad();
+      ASSERT_TRUE(table.is_sparse());
+      EXPECT_TRUE(
+          torch::allclose(table.to_dense().select(1, 0), torch::tensor({6.0F, 1.0F, 2.0F, 3.0F, 0.0F, 0.0F}) / 3));
+    }
+  });
+}
+
+/// One parameter under two names, and one result that is computed from another.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
+    weight = register_parameter("weight", torch::sin(torch::arange(9, torch::kFloat64)).view({3, 3}));
+    again = register_parameter("again", weight);
+  }
+  std::pair<Tensor, Tensor> forward(const Tensor& x) {
+    const Tensor features = torch::tanh(x.mm(weight));
+    return {features, features.mm(again)};
+  }
+  Tensor weight, again;
+};
+TORCH_MODULE(Tied);
+
+TEST(Kinds, SharedParametersAndResultsOfResults) {
+  const auto loss = [](const std::pair<Tensor, Tensor>& out) {
+    return out.first.pow(2).mean() + out.second.pow(2).mean();
+  };
+  const Tensor x = torch::sin(torch::arange(18, torch::kFloat64)).view({6, 3});
+  Tied alone;
+  loss(alone(x)).backward();
+  on_ranks(3, [&](Communicator& world) {
+    for (const bool finds : {false, true}) {
+      Tied net;
+      DistributedDataParallel model(net, world,
+                                    {.first_bucket_bytes = 1, .bucket_bytes = 1, .find_unused_parameters = finds});
+      const int begin = world.rank() * (world.rank() + 1) / 2;
+      const Tensor own = x.slice(0, begin, begin + world.rank() + 1);
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad();
+        model.weigh(world.rank() + 1);
+        loss(model(own)).backward();
+        EXPECT_LE(largest_difference(gradients_of(*net), gradients_of(*alone)), 1e-15);
+      }
+    }
+  });
+}
+
+TEST(Modules, OfAllKindsCanBeWrapped) {
+  on_ranks(2, [](Communicator& world) {
+    MlpImpl plain;
+    DistributedDataParallel by_reference(plain, world);
+    EXPECT_EQ(&by_reference.module(), &plain);
+    by_reference(torch::ones({1, 5})).sum().backward();
+
+    torch::nn::Sequential sequence(torch::nn::Linear(5, 2), torch::nn::Tanh());
+    DistributedDataParallel in_sequence(sequence, world);
+    in_sequence.forward(torch::ones({1, 5})).sum().backward();
+
+    DistributedDataParallel shared(std::make_shared<MlpImpl>(), world);
+    shared(torch::ones({1, 5})).sum().backward();
+    EXPECT_EQ(shared->parameters().size(), 6U);
+  });
+}
+
+TEST(Modules, AreSavedAsIfNeverWrapped) {
+  on_ranks(2, [](Communicator& world) {
+    Mlp net = make_mlp(torch::kFloat32);
+    DistributedDataParallel model(net, world);
+    model(torch::ones({1, 5})).sum().backward();
+    std::stringstream saved;
+    torch::save(net, saved);
+    Mlp loaded = make_mlp(torch::kFloat32, 7);
+    torch::load(loaded, saved);
+    EXPECT_EQ(largest_difference(net->parameters(), loaded->parameters()), 0);
+  });
+}
+
+TEST(Wrong, ModuleWithoutParameters) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            torch::nn::Sequential net{torch::nn::Tanh()};
+                            const DistributedDataParallel model(net, world);
+                          }),
+                 {"no parameter"});
+}
+
+TEST(Wrong, Device) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            Mlp net;
+                            if (world.rank() == 1) net->register_parameter("far", torch::empty({7}, torch::kMeta));
+                            const DistributedDataParallel model(net, world);
+                          }),
+                 {"far is on device meta"});
+}
+
+TEST(Wrong, ModelsThatDiffer) {
+  expect_all_say(
+      outcomes(3,
+               [](Communicator& world) {
+                 Mlp net(world.rank() == 2 ? 8 : 7);
+                 const DistributedDataParallel model(net, world);
+               }),
+      {"rank 0 has parameter first.weight of Float [7, 5]", "rank 2 has parameter first.weight of Float [8, 5]"});
+}
+
+TEST(Wrong, ParameterAddedAfterWrapping) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            Mlp net;
+                            DistributedDataParallel model(net, world);
+                            net->register_parameter("late", torch::ones({2}));
+                            model(torch::ones({1, 5}));
+                          }),
+                 {"parameter late", "after it was wrapped"});
+}
+
+TEST(Wrong, BackwardWithoutForward) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    Mlp net;
+    DistributedDataParallel model(net, world);
+    (world.rank() == 1 ? net(torch::ones({1, 5})) : model(torch::ones({1, 5}))).sum().backward();
+  });
+  expect_all_say(said, {"backward without forward"});
+  EXPECT_NE(said[0].find("rank 1"), std::string::npos) << said[0];
+}
+
+TEST(Wrong, SparseGradientThatNobodySpokeOf) {
+  struct TableImpl : torch::nn::Module {
+    TableImpl() { rows = register_parameter("rows", torch::ones({4, 2})); }
+    Tensor forward(const Tensor& which) { return torch::embedding(rows, which, -1, false, true); }
+    Tensor rows;
+  };
+  const auto lookup = [](Communicator& world, const std::vector<std::string>& names) {
+    auto net = std::make_shared<TableImpl>();
+    DistributedDataParallel model(net, world, {.sparse_parameters = names});
+    model(torch::tensor({1, 2})).sum().backward();
+    EXPECT_TRUE(net->rows.grad().is_sparse());
+  };
+  expect_all_say(outcomes(2, [&](Communicator& world) { lookup(world, {}); }), {"rows", "sparse_parameters"});
+  expect_all_say(outcomes(2, [&](Communicator& world) { lookup(world, {"columns"}); }), {"columns"});
+  on_ranks(2, [&](Communicator& world) { lookup(world, {"rows"}); });
+}
+
+}  // namespace
+}  // namespace trireme::test
