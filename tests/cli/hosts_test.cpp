@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 
@@ -222,6 +223,41 @@ struct Trouble {
   int status;
   std::vector<std::string> words;
 };
+
+TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
+  const Agents agents;
+  const Ran ran =
+      run(launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --kill 3 --after 300ms", TRIREME_FAULT)));
+  EXPECT_EQ(ran.status, 128 + SIGKILL) << ran.err;
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_TRUE(contains(ran.err, fmt::format("[{}] rank 3 (", rank))) << ran.err;
+  }
+  std::size_t told = 0;
+  for (std::size_t at = ran.err.find("is gone (it was killed by signal 9"); at != std::string::npos;
+       at = ran.err.find("is gone (it was killed by signal 9", at + 1)) {
+    ++told;
+  }
+  EXPECT_EQ(told, 3U) << ran.err;
+  EXPECT_TRUE(contains(ran.err, " on b  was killed by signal 9")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "; rank 3 was not")) << ran.err;
+}
+
+// The clocks of hosts are compared by the agents.
+TEST(HostsReport, NamesWhoComesLate) {
+  const Agents agents;
+  const std::string file = agents.write("report.json", "");
+  const Ran ran = run(launch("a:2,b:1", agents.plain(), fmt::format("exec '{}' --slow 2 --for 1s", TRIREME_FAULT),
+                             {"--report", "--report-file", file}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(file));
+  const std::uint64_t seen = report["collectives_seen"];
+  EXPECT_GT(seen, 10U);
+  std::uint64_t last = 0;
+  for (const auto& rank : report["stragglers"]) {
+    if (rank["rank"] == 2) last = rank["last"];
+  }
+  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+}
 
 TEST(HostsRefuse, WhatTheyCantDo) {
   const Agents agents;
