@@ -204,15 +204,12 @@ void Crew::look() {
 }
 
 void Crew::look_at(Rank& rank) {
+  const auto last = board_->last(rank.number);
+  if (!last) return;
   std::vector<Record> records;
-  if (report_) {
-    records = board_->records(rank.number, rank.recorded);
-  } else if (const auto last = board_->last(rank.number)) {
-    records.push_back(*last);
-  }
-  if (records.empty()) return;
-  rank.recorded = records.back().number + 1;
-  events_.recorded({.rank = rank.number, .records = std::move(records)});
+  if (report_) records = board_->records(rank.number, rank.recorded);
+  if (!records.empty()) rank.recorded = records.back().number + 1;
+  events_.recorded({.rank = rank.number, .last = *last, .records = std::move(records)});
 }
 
 void Crew::tell_fate(int rank, const std::string& how) {

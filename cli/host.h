@@ -39,7 +39,8 @@ struct End {
 /// What a rank has recorded since the last time; `offset` is what the clock of its host is ahead of the launcher's.
 struct Recorded {
   int rank = 0;
-  std::vector<Record> records{};
+  Record last{};                  ///< of all
+  std::vector<Record> records{};  ///< those that are new, if all are wanted
   std::chrono::nanoseconds offset{0};
 };
 

@@ -379,7 +379,7 @@ class Launcher {
   }
 
   void take_records(const Recorded& recorded) {
-    Record last = recorded.records.back();
+    Record last = recorded.last;
     last.begun -= recorded.offset;
     if (last.ended) *last.ended -= recorded.offset;
     ranks_[recorded.rank].last = last;

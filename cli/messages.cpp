@@ -13,6 +13,30 @@ namespace {
 // Longer than any output that is sent at once, and than any command line.
 constexpr std::uint32_t kMostBytes = 256U << 20;
 
+Message to_message(const Record& record) {
+  std::uint64_t call[2] = {};
+  record.call.pack(call);
+  return {record.number,
+          record.context,
+          record.sequence,
+          call[0],
+          call[1],
+          record.begun.count(),
+          record.ended ? Message(record.ended->count()) : Message()};
+}
+
+Record to_record(const Message& message) {
+  const std::uint64_t call[2] = {message.at(3), message.at(4)};
+  Record record{.number = message.at(0),
+                .context = message.at(1),
+                .sequence = message.at(2),
+                .call = Call::unpack(call),
+                .begun = std::chrono::nanoseconds(message.at(5).get<std::int64_t>()),
+                .ended = {}};
+  if (!message.at(6).is_null()) record.ended = std::chrono::nanoseconds(message.at(6).get<std::int64_t>());
+  return record;
+}
+
 }  // namespace
 
 std::string pack(const Message& message) {
@@ -54,28 +78,13 @@ Share to_share(const Message& message) {
 
 Message to_message(const Recorded& recorded) {
   Message records = Message::array();
-  for (const Record& record : recorded.records) {
-    std::uint64_t call[2] = {};
-    record.call.pack(call);
-    records.push_back({record.number, record.context, record.sequence, call[0], call[1], record.begun.count(),
-                       record.ended ? Message(record.ended->count()) : Message()});
-  }
-  return {{"rank", recorded.rank}, {"records", records}};
+  for (const Record& record : recorded.records) records.push_back(to_message(record));
+  return {{"rank", recorded.rank}, {"last", to_message(recorded.last)}, {"records", records}};
 }
 
 Recorded to_recorded(const Message& message) {
-  Recorded recorded{.rank = message.at("rank")};
-  for (const Message& one : message.at("records")) {
-    const std::uint64_t call[2] = {one.at(3), one.at(4)};
-    Record record{.number = one.at(0),
-                  .context = one.at(1),
-                  .sequence = one.at(2),
-                  .call = Call::unpack(call),
-                  .begun = std::chrono::nanoseconds(one.at(5).get<std::int64_t>()),
-                  .ended = {}};
-    if (!one.at(6).is_null()) record.ended = std::chrono::nanoseconds(one.at(6).get<std::int64_t>());
-    recorded.records.push_back(record);
-  }
+  Recorded recorded{.rank = message.at("rank"), .last = to_record(message.at("last"))};
+  for (const Message& one : message.at("records")) recorded.records.push_back(to_record(one));
   return recorded;
 }
 

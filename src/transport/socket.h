@@ -72,7 +72,7 @@ class Address {
 std::string reason(int error);
 
 /// Ports from `first` to `last`; the system's own choice, if both are 0.
-struct PortRange {
+struct alignas(8) PortRange {
   int first = 0;
   int last = 0;
 };

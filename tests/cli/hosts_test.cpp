@@ -266,7 +266,7 @@ TEST(HostsRefuse, WhatTheyCantDo) {
       {"not installed", "exit 127", 127, {"host b", "--agent-program"}},
       {"another version", "echo trireme host-agent 999; sleep 1; exit 0", 1, {"host b: another version"}},
       {"no sense",
-       "echo trireme host-agent 1; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+       "echo trireme host-agent 2; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
        1,
        {"host b", "no sense"}},
   };
