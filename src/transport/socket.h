@@ -71,7 +71,7 @@ class Address {
 /// What the system's error number means, in words.
 std::string reason(int error);
 
-/// Ports from `first` to `last`; the system's own choice, if both are 0.  Aligned so that every compiler loads it at once.
+/// Ports from `first` to `last`; the system's own choice, if both are 0. Aligned so that every compiler loads it at once.
 struct alignas(8) PortRange {
   int first = 0;
   int last = 0;
