@@ -26,6 +26,8 @@ using namespace std::chrono_literals;
 constexpr auto kConnectPatience = 60s;
 // From the end of its output, or its input, to its own.
 constexpr auto kEndPatience = 2s;
+// Of what a host's shell says first.
+constexpr std::size_t kLongestLine = 1 << 20;
 
 // A program in the background that reads from its terminal is stopped.
 bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
@@ -137,6 +139,7 @@ void Agent::read() {
     } else {
       before_greeting_ += bytes;
       read_greeting();
+      if (before_greeting_.size() > kLongestLine) throw ProtocolError("a line has no end");
     }
     while (const auto message = greeted_ && !failed_ ? unpacker_.next() : std::nullopt) take(*message);
   } catch (const Error& error) {
@@ -182,16 +185,22 @@ void Agent::take(const Message& message) {
   if (message.contains("clock")) take_clock(message.at("clock"), message.at("there"));
   if (message.contains("recorded")) {
     Recorded recorded = to_recorded(message.at("recorded"));
+    recorded.rank = one_of_its_own(recorded.rank);
     recorded.offset = offset_;
     events_.recorded(recorded);
   }
   if (message.contains("ended")) {
     std::vector<End> ended;
     for (const Message& one : message.at("ended")) ended.push_back(to_end(one));
-    for (const End& end : ended) std::erase(running_, end.rank);
+    for (const End& end : ended) std::erase(running_, one_of_its_own(end.rank));
     events_.ended(ended);
   }
   if (message.contains("failed")) fail(message.at("failed"), message.at("status"));
+}
+
+int Agent::one_of_its_own(int rank) const {
+  if (std::find(ranks_.begin(), ranks_.end(), rank) != ranks_.end()) return rank;
+  throw ProtocolError(fmt::format("it speaks of rank {}, which does not run there", rank));
 }
 
 void Agent::settle() {
@@ -221,7 +230,8 @@ void Agent::send(const Message& message) {
 }
 
 void Agent::start(const Share& share) {
-  for (int rank = 0; rank < share.count; ++rank) running_.push_back(share.first + rank);
+  for (int rank = 0; rank < share.count; ++rank) ranks_.push_back(share.first + rank);
+  running_ = ranks_;
   quiet_ = false;
   feeding_ = share.first == 0;
   Message message{{"start", to_message(share)}};

@@ -63,6 +63,7 @@ class Agent final : public Host {
   void take_clock(std::int64_t asked, std::int64_t there);
   void feed();
   void take(const Message& message);
+  int one_of_its_own(int rank) const;
   void lose();
   void fail(const std::string& why, int exit_status);
   int exit_status();
@@ -85,7 +86,8 @@ class Agent final : public Host {
   std::string before_greeting_;
   Unpacker unpacker_;
   std::optional<Found> found_;
-  std::vector<int> running_;
+  std::vector<int> ranks_;
+  std::vector<int> running_;  // of them
   bool quiet_ = true;
   bool feeding_ = false;    // rank 0 is there, and takes more of this process's input
   bool finishing_ = false;  // what it says is read even if nobody takes it

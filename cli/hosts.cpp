@@ -1,5 +1,6 @@
 #include "cli/hosts.h"
 
+#include "rendezvous/wire.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
@@ -7,19 +8,23 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <sstream>
 
 namespace trireme::cli {
 namespace {
 
-constexpr int kMostSlots = 10'000;
-
 std::optional<int> parse_slots(std::string_view text) {
   int slots = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
-  if (error != std::errc{} || rest != text.data() + text.size() || slots < 1 || slots > kMostSlots) return std::nullopt;
+  if (error != std::errc{} || rest != text.data() + text.size() || slots < 1 || slots > kMostRanks) return std::nullopt;
   return slots;
+}
+
+// Letters of any alphabet, digits, and the signs of names, addresses and users; no spaces and nothing that does not show.
+bool is_of_a_host(char c) {
+  return static_cast<unsigned char>(c) > ' ' && c != 0x7f && std::string_view("[],#").find(c) == std::string_view::npos;
 }
 
 // "a", "a:2", "[fd00::1]:2" or an IPv6 address alone; nothing if it is none of these.
@@ -38,7 +43,7 @@ std::optional<HostSlots> parse_host(std::string_view text) {
   }
   const auto count = parse_slots(slots);
   // One that begins with a dash would be an option to what is to reach it.
-  if (host.empty() || host.front() == '-' || host.find_first_of(" \t") != std::string_view::npos || !count) {
+  if (host.empty() || host.front() == '-' || !std::all_of(host.begin(), host.end(), is_of_a_host) || !count) {
     return std::nullopt;
   }
   return HostSlots{std::string(host), *count};
@@ -58,7 +63,8 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
     const auto host = parse_host(word);
     if (!host) {
       throw UsageError(
-          fmt::format("run: '{}' in --hosts is no host with a number of ranks: give HOST:RANKS, as in a:2,b:2", word));
+          fmt::format("run: '{}' in --hosts is no host with a number of ranks: give HOST:RANKS, as in a:2,b:2",
+                      rendezvous::printable(word)));
     }
     if (is_among(hosts, host->host)) {
       throw UsageError(fmt::format("run: --hosts names {} twice: give it once, with all of its ranks", host->host));
@@ -71,7 +77,13 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
 
 std::vector<HostSlots> read_hostfile(const std::string& path) {
   std::ifstream file(path);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
   if (!file) throw UsageError(fmt::format("run: the hostfile {} can't be read", path));
+  return parse_hostfile(text, path);
+}
+
+std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path) {
+  std::istringstream file{std::string(text)};
   std::vector<HostSlots> hosts;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -83,7 +95,8 @@ std::vector<HostSlots> read_hostfile(const std::string& path) {
     if (!(words >> first)) continue;
     words >> slots >> more;
     const auto bad = [&](std::string_view why) {
-      return UsageError(fmt::format("run: line {} of the hostfile {}, '{}', {}", number, path, line, why));
+      return UsageError(
+          fmt::format("run: line {} of the hostfile {}, '{}', {}", number, path, rendezvous::printable(line), why));
     };
     auto host = parse_host(first);
     constexpr std::string_view kSlots = "slots=";
@@ -102,7 +115,7 @@ std::vector<HostSlots> read_hostfile(const std::string& path) {
 
 std::vector<HostSlots> fill_hosts(const std::vector<HostSlots>& hosts, int ranks) {
   int slots = 0;
-  for (const HostSlots& host : hosts) slots += host.slots;
+  for (const HostSlots& host : hosts) slots = std::min(slots + host.slots, kMostRanks + 1);
   if (ranks == 0) ranks = slots;
   if (ranks > slots) {
     throw UsageError(

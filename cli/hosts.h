@@ -7,6 +7,9 @@
 
 namespace trireme::cli {
 
+/// Of one launcher.
+inline constexpr int kMostRanks = 10'000;
+
 struct HostSlots {
   std::string host;
   int slots = 1;
@@ -15,8 +18,9 @@ struct HostSlots {
 /// Reads "a:2,b:2,[fd00::1]:4"; without a number it is 1. Throws UsageError.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
-/// Reads a file with a host a line: "a", "a:2" or "a slots=2"; what follows a # is a comment. Throws UsageError that names
-/// the line.
+/// Reads a text with a host a line: "a", "a:2" or "a slots=2"; what follows a # is a comment. Throws UsageError that names
+/// the line, and the file as `path`.
+std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path);
 std::vector<HostSlots> read_hostfile(const std::string& path);
 
 /// The first `ranks` slots; all, if it is 0. Throws UsageError if there are fewer.

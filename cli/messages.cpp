@@ -13,6 +13,36 @@ namespace {
 // Longer than any output that is sent at once, and than any command line.
 constexpr std::uint32_t kMostBytes = 256U << 20;
 
+// What messages are never made of is refused before they are read. A reader of CBOR calls itself for what is inside
+// another, so bytes that say nothing but that more is inside would use up its stack; and fractions may be beyond any number
+// that they are to be.
+class Sense final : public nlohmann::json_sax<Message> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return false; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool start_object(std::size_t) override { return ++depth_ <= kMostDepth; }
+  bool start_array(std::size_t) override { return ++depth_ <= kMostDepth; }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  static constexpr int kMostDepth = 16;
+
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  int depth_ = 0;
+};
+
 Message to_message(const Record& record) {
   std::uint64_t call[2] = {};
   record.call.pack(call);
@@ -54,7 +84,11 @@ std::optional<Message> Unpacker::next() {
   if (length > kMostBytes) throw ProtocolError(fmt::format("a message claims to have {} bytes", length));
   if (bytes_.size() < sizeof(length) + length) return std::nullopt;
   const auto begin = bytes_.begin() + sizeof(length);
-  Message message = Message::from_cbor(begin, begin + length, true, false);
+  Sense sense;
+  if (!Message::sax_parse(begin, begin + length, &sense, Message::input_format_t::cbor)) {
+    throw ProtocolError("a message makes no sense");
+  }
+  Message message = Message::from_cbor(begin, begin + length);
   if (!message.is_object()) throw ProtocolError("a message makes no sense");
   bytes_.erase(0, sizeof(length) + length);
   return message;

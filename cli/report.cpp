@@ -154,7 +154,7 @@ std::string report_as_json(const std::vector<RankReport>& ranks, const Straggler
                                   {"kept_waiting_s", Seconds(one.kept).count()},
                                   {"most_s", Seconds(one.most).count()}});
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace trireme::cli

@@ -20,8 +20,6 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int kMostRanks = 10'000;
-
 struct Options {
   const CLI::App* command = nullptr;
   int ranks = 0;

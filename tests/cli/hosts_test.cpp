@@ -269,6 +269,17 @@ TEST(HostsRefuse, WhatTheyCantDo) {
        "echo trireme host-agent 2; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
        1,
        {"host b", "no sense"}},
+      {"no end of what is inside",
+       "echo trireme host-agent 2; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
+       "1",
+       1,
+       {"host b", "no sense"}},
+      {"ranks of others",
+       "echo trireme host-agent 2; printf "
+       "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
+       1,
+       {"host b", "rank 65535, which does not run there"}},
+      {"no end of a line", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}},
   };
   for (const Trouble& trouble : cases) {
     SCOPED_TRACE(trouble.about);
@@ -314,6 +325,8 @@ TEST(HostsRefuse, WrongUse) {
   refuses({"-n", "2", "--agent", "ssh"}, "--hosts");
   refuses({"--hostfile", folder / "none"}, "can't be read");
   refuses({"--hostfile", folder.write("empty", "# nobody\n\n")}, "names no host");
+  refuses({"--hostfile", folder.write("control", "a\nb\x1b[1m\n")}, "line 2");
+  refuses({"--hostfile", folder.write("bracket", "[a]b]:2\n")}, "line 1");
   refuses({"--hostfile", folder.write("bad", "a slots=2\n\nb slots=two\n")}, "line 3");
   refuses({"--hostfile", folder.write("more", "a:2\nb 3\n")}, "line 2");
   refuses({"--hostfile", folder.write("twice", "a\nb\na # again\n")}, "line 3");

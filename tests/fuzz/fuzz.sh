@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds one fuzzer with Clang, and runs it on its corpus and on what it makes of that.
-#   fuzz.sh BUILD NAME SECONDS    a folder to build in, the fuzzer (tcp, rendezvous, program), and for how long
+#   fuzz.sh BUILD NAME SECONDS    a folder to build in, the fuzzer (a file beside this one), and for how long
 # Exit status 77 where there is no Clang with libFuzzer: tools/setup lint installs it.
 set -euo pipefail
 build=$1 name=$2 seconds=$3
