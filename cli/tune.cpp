@@ -288,6 +288,9 @@ std::string explain_use(const std::filesystem::path& path, const std::vector<int
 
 int tune(const Options& options) {
   const std::vector<std::uint64_t> sizes = parse_sizes(options.bytes);
+  const std::filesystem::path path = options.output.empty() ? Tuning::file() : std::filesystem::path(options.output);
+  // It may name what is yet to be written.
+  if (!std::filesystem::exists(Tuning::file())) ::unsetenv("TRIREME_TUNING");  // NOLINT(concurrency-mt-unsafe): alone
   Communicator world = init();
   if (world.ranks() < 2) throw UsageError("tune: one rank has no network; start two or more");
   const std::vector<int> hosts = hosts_of(world);
@@ -296,7 +299,6 @@ int tune(const Options& options) {
   const std::vector<Comparison> comparisons =
       options.check ? compare(world, selector, sizes) : std::vector<Comparison>();
   if (world.rank() != 0) return 0;
-  const std::filesystem::path path = options.output.empty() ? Tuning::file() : std::filesystem::path(options.output);
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
   OutputFile(path.string()).save(tuning.to_json());
   if (options.json) {

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <ranges>
 #include <span>
@@ -67,7 +68,8 @@ class [[nodiscard]] Handle {
   Handle(Handle&& other) noexcept;
   Handle& operator=(Handle&& other) noexcept;
 
-  /// Waits for the operation, and drops what it may throw.
+  /// Waits for the operation, and drops what it may throw. While an exception leaves its scope it waits for a second;
+  /// if the operation is not over then, it aborts, so that the exception is heard of here and on the other ranks.
   ~Handle();
 
   /// Returns when the operation is over. Throws what went wrong.
@@ -87,6 +89,7 @@ class [[nodiscard]] Handle {
 
   std::shared_ptr<State> state_;
   std::chrono::steady_clock::time_point ended_;
+  int exceptions_ = std::uncaught_exceptions();  // under way when it was made
 };
 
 /// Memory that peers on this host read in place. It starts as zeros, and may outlive its communicator.

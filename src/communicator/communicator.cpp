@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <exception>
 #include <functional>
 #include <numeric>
+#include <thread>
 
 namespace trireme {
 namespace {
@@ -286,6 +289,16 @@ Handle& Handle::operator=(Handle&& other) noexcept {
 
 Handle::~Handle() {
   try {
+    if (state_ && std::uncaught_exceptions() > exceptions_) {
+      constexpr std::chrono::seconds kPatience{1};
+      const auto until = std::chrono::steady_clock::now() + kPatience;
+      while (!state_->is_done() && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(kPatience / 1000);
+      if (!state_->is_done()) {
+        state_->owner->world->engine->abort(
+            fmt::format("an exception left the scope of {}, which was under way", state_->call.describe()));
+      }
+    }
     wait();
   } catch (const Error&) {
     // Who wants to know calls wait().

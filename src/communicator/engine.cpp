@@ -2,6 +2,8 @@
 
 #include "base/signals.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -75,9 +77,20 @@ void Engine::close() {
 }
 
 void Engine::abort(const std::string& why) {
-  while (!take_seat()) std::this_thread::yield();
-  guarded([&] { throw UsageError(why); });
-  leave_seat();
+  {
+    const std::lock_guard lock(submit_mutex_);
+    abort_ = why;
+  }
+  submitted_.store(true);
+  bell_->ring(event_);
+  while (!failed_.load()) {
+    if (take_seat()) {
+      guarded([this] { step(); });
+      leave_seat();
+    } else {
+      std::this_thread::sleep_for(1ms);
+    }
+  }
 }
 
 void Engine::finish() {
@@ -145,10 +158,13 @@ void Engine::submit(const std::shared_ptr<Operation>& operation) {
 bool Engine::take_submitted() {
   if (!submitted_.load(std::memory_order_relaxed) || !submitted_.exchange(false)) return false;
   std::vector<std::shared_ptr<Operation>> taken;
+  std::optional<std::string> abort;
   {
     const std::lock_guard lock(submit_mutex_);
     taken.swap(submissions_);
+    abort.swap(abort_);
   }
+  if (abort) fail(ErrorKind::usage, fmt::format("{}: {}", parts_.names[parts_.rank], *abort));
   for (const auto& operation : taken) begin(operation);
   return true;
 }

@@ -18,6 +18,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,7 +99,7 @@ class Engine final : public transport::Inbox {
 
  private:
   enum class ControlKind : std::uint8_t { aborts, asks, is_there, is_elsewhere };
-  enum class ErrorKind : std::uint8_t { usage, peer, timeout, protocol, system };
+  enum class ErrorKind : std::uint8_t { usage, protocol, system, peer, timeout };  ///< the gravest first
 
   struct Control : transport::Outgoing {
     std::string text;
@@ -193,6 +194,7 @@ class Engine final : public transport::Inbox {
   std::atomic<bool> submitted_{false};
   std::mutex submit_mutex_;
   std::vector<std::shared_ptr<Operation>> submissions_;
+  std::optional<std::string> abort_;  ///< why everything is to end
 
   std::vector<std::shared_ptr<Operation>> active_;
   std::vector<Early> early_;
@@ -216,7 +218,7 @@ class Engine final : public transport::Inbox {
   bool failing_ = false;  ///< an error is set, and the transports are still open
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  std::string news_;  ///< of it, as others are told
+  std::string news_;  ///< of it, as others are told: its kind, then its text
   std::vector<std::shared_ptr<Operation>> buried_;
 
   std::vector<const std::byte*> fold_sources_;

@@ -2,8 +2,13 @@
 //
 // A rank that finds trouble tells all others, lets that go out, and closes its transports; only then do its operations
 // end with the error, so that this rank doesn't touch the caller's memory afterwards. Nor do its neighbours, if they
-// answer within kFarewell; one that was stopped meanwhile may still write to a window what it had been asked for. A rank that has waited for a while asks the
-// others what they do, which finds those that disagree without a message between them.
+// answer within kFarewell; one that was stopped meanwhile may still write to a window what it had been asked for.
+//
+// Each says once what it found, or heard, first. Several may find different things, as when a host goes with all of its
+// ranks: everybody takes the gravest of what all have said, so that all name the same culprit.
+//
+// A rank that has waited for a while asks the others what they do, which finds those that disagree without a message
+// between them.
 #include "communicator/engine.h"
 
 #include <fmt/format.h>
@@ -17,8 +22,9 @@ namespace {
 using namespace std::chrono_literals;
 using transport::Envelope;
 
-/// How long the news of an error may take to go out.
+/// How long the news of an error may take to go out, and how often is looked meanwhile who is gone.
 constexpr auto kFarewell = 500ms;
+constexpr auto kLook = 10ms;
 
 }  // namespace
 
@@ -35,7 +41,6 @@ std::exception_ptr Engine::make_error(ErrorKind kind, const std::string& message
 void Engine::fail(ErrorKind kind, const std::string& message) {
   if (failing_ || failed_) return;
   failing_ = true;
-  error_ = make_error(kind, message);
   news_ = static_cast<char>('0' + static_cast<int>(kind)) + message;
   const std::string text = news_;
   for (int peer = 0; peer < parts_.ranks; ++peer) {
@@ -46,8 +51,10 @@ void Engine::fail(ErrorKind kind, const std::string& message) {
 // From the top of the loop, never from within a transport.
 void Engine::shut_down() {
   const auto until = Clock::now() + kFarewell;
+  auto look_at = Clock::now() + kLook;
   const auto all_sent = [&] {
-    return std::all_of(controls_.begin(), controls_.end(), [](const auto& control) { return control->sent; });
+    return std::all_of(controls_.begin(), controls_.end(),
+                       [&](const auto& control) { return control->sent || !gone_[control->peer].empty(); });
   };
   // Those that are at work answer with the same. They don't touch what they have on loan from here any more then; and
   // what they sent before has been read: the system would drop the news if it had to throw that away.
@@ -61,7 +68,12 @@ void Engine::shut_down() {
     bool moved = host_ && host_->progress();
     if (tcp_) moved |= tcp_->progress();
     if (!moved) std::this_thread::yield();
+    if (host_ && Clock::now() >= look_at) {
+      look_at = Clock::now() + kLook;
+      host_->check_processes();
+    }
   }
+  error_ = make_error(static_cast<ErrorKind>(news_[0] - '0'), news_.substr(1));
   if (host_) host_->close();
   if (tcp_) tcp_->close_within(kFarewell);
   tcp_.reset();
@@ -101,13 +113,8 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   }
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
     knows_[peer] = true;
-    const auto kind = static_cast<ErrorKind>(text[0] - '0');
-    // Several may come to their deadlines at once, each with words of its own: all take the same.
-    if (failing_ && kind == ErrorKind::timeout && news_[0] == text[0] && text < news_) {
-      news_ = text;
-      error_ = make_error(kind, text.substr(1));
-    }
-    fail(kind, text.substr(1));
+    if (failing_) news_ = std::min(news_, text);
+    fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
     return;
   }
   Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
@@ -285,6 +292,7 @@ bool Engine::needs(const Operation& operation, int peer) const {
 }
 
 void Engine::check_gone(const Operation& operation) {
+  if (failing_) return;
   for (const int peer : operation.group->members) {
     if (gone_[peer].empty() || !needs(operation, peer)) continue;
     fail(ErrorKind::peer, fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], why_gone(peer),

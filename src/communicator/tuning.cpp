@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -33,6 +35,14 @@ Link parse_link(const nlohmann::json& object, const char* name, const std::strin
   // 0 is as good as none, which is what older files have.
   if (found->value("burst_bytes", nlohmann::json(0)) != 0) link.burst = positive(*found, "burst_bytes", source);
   return link;
+}
+
+std::filesystem::path default_file() {
+  if (const char* folder = std::getenv("XDG_CONFIG_HOME"); folder != nullptr && *folder != '\0') {
+    return std::filesystem::path(folder) / "trireme" / "tuning.json";
+  }
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home != nullptr ? home : "/") / ".config" / "trireme" / "tuning.json";
 }
 
 }  // namespace
@@ -65,18 +75,22 @@ Tuning Tuning::parse(const std::string& json, const std::string& source) {
 }
 
 std::filesystem::path Tuning::file() {
-  if (const char* path = std::getenv("TRIREME_TUNING"); path != nullptr && *path != '\0') return path;
-  if (const char* folder = std::getenv("XDG_CONFIG_HOME"); folder != nullptr && *folder != '\0') {
-    return std::filesystem::path(folder) / "trireme" / "tuning.json";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home != nullptr ? home : "/") / ".config" / "trireme" / "tuning.json";
+  const char* path = std::getenv("TRIREME_TUNING");
+  return path != nullptr && *path != '\0' ? path : default_file();
 }
 
 Tuning Tuning::load() {
   const std::filesystem::path path = file();
   const std::ifstream stream(path);
-  if (!stream) return guess();
+  if (!stream) {
+    const int error = errno;
+    if (path != default_file()) {
+      throw UsageError(
+          fmt::format("TRIREME_TUNING names {}, which can't be read: {}; 'trireme tune' writes such a file",
+                      path.string(), std::strerror(error)));
+    }
+    return guess();
+  }
   std::ostringstream text;
   text << stream.rdbuf();
   return parse(text.str(), path.string());

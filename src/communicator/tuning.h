@@ -26,7 +26,7 @@ struct Tuning {
   /// TRIREME_TUNING if that is set, else in the user's configuration folder.
   static std::filesystem::path file();
 
-  /// What file() holds; a guess if it is not there.
+  /// What file() holds; a guess if it is not there. Throws UsageError if TRIREME_TUNING names what can't be read.
   static Tuning load();
 };
 

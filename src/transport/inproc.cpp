@@ -17,7 +17,7 @@ struct alignas(kLine) OwnLine {
 
 struct Inproc::State {
   explicit State(int count) : ranks(count), bells(count), rings(Mapping::anonymous(ring_bytes(count))) {
-    for (int rank = 0; rank < count; ++rank) arenas.push_back(Mapping::anonymous(physical_memory()));
+    for (int rank = 0; rank < count; ++rank) arenas.push_back(Mapping::anonymous(arena_bytes(count)));
   }
 
   static std::size_t ring_bytes(int count) { return sizeof(ByteRing) * static_cast<std::size_t>(count) * count; }

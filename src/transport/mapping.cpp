@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
@@ -41,8 +42,11 @@ Mapping::~Mapping() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
-std::size_t physical_memory() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+std::size_t arena_bytes(int ranks) {
+  constexpr std::size_t kAddresses = std::size_t{1} << 46;  // half of what a process has on x86-64
+  const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t most = kAddresses / static_cast<std::size_t>(ranks) / page * page;
+  return std::min(most, static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * page);
 }
 
 }  // namespace trireme::transport

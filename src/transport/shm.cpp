@@ -38,7 +38,7 @@ struct Layout {
       : marks(round_to_line(sizeof(Head))),
         rings(round_to_page(marks + sizeof(std::atomic<std::uint64_t>) * ranks)),
         arena(round_to_page(rings + sizeof(ByteRing) * ranks)),
-        arena_bytes(round_to_page(physical_memory())),
+        arena_bytes(transport::arena_bytes(ranks)),
         bytes(arena + arena_bytes) {}
 
   Head& head(std::byte* base) const { return *std::launder(reinterpret_cast<Head*>(base)); }

@@ -172,6 +172,97 @@ TEST_P(Gone, WhoAbortsIsNamed) {
   }
 }
 
+// Also with something of its own under way, that nobody else will ever end.
+TEST_P(Gone, WhoAbortsNeedNotBeIdle) {
+  Cluster cluster(GetParam(), 3, 60s);
+  const auto begin = Clock::now();
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    std::vector<float> data(10);
+    if (world.rank() == 0) {
+      Handle never = world.receive_async(data, 2);
+      world.abort("the oar broke");
+      never.wait();
+    } else {
+      world.allreduce(data);
+    }
+  });
+  for (const std::string& each : said) {
+    EXPECT_EQ(each.find("UsageError: rank 0"), 0) << each;
+    EXPECT_TRUE(has(each, "the oar broke")) << each;
+  }
+  EXPECT_LT(Clock::now() - begin, 20s);
+}
+
+TEST_P(Gone, AnotherThreadMayAbort) {
+  Cluster cluster(GetParam(), 2, 60s);
+  const auto begin = Clock::now();
+  const auto said = cluster.outcomes([&](Communicator& world) {
+    if (world.rank() == 1) {
+      std::vector<float> data(10);
+      world.receive(data, 0);
+      return;
+    }
+    std::thread other([&] {
+      std::this_thread::sleep_for(50ms);
+      world.abort("no wind");
+    });
+    const std::string here = outcome([&] {
+      std::vector<float> data(10);
+      world.receive(data, 1);
+    });
+    other.join();
+    EXPECT_TRUE(has(here, "no wind")) << here;
+  });
+  EXPECT_TRUE(has(said[1], "UsageError: rank 0") && has(said[1], "no wind")) << said[1];
+  EXPECT_LT(Clock::now() - begin, 20s);
+}
+
+// An exception is not kept back by what it leaves under way; the others hear of it.
+TEST_P(Gone, ExceptionsLeaveTheScopeOfHandles) {
+  Cluster cluster(GetParam(), 2, 60s);
+  const auto begin = Clock::now();
+  const auto said = cluster.outcomes([](Communicator& world) {
+    std::vector<float> data(10);
+    Handle never = world.receive_async(data, 1 - world.rank());
+    if (world.rank() == 0) throw UsageError("the mast broke");
+    never.wait();
+  });
+  EXPECT_TRUE(has(said[0], "the mast broke")) << said[0];
+  EXPECT_TRUE(has(said[1], "UsageError: rank 0") && has(said[1], "send of 10 f32, which was under way")) << said[1];
+  EXPECT_LT(Clock::now() - begin, 20s);
+  // What comes to its end by itself is waited for.
+  Cluster good(GetParam(), 2, 60s);
+  const auto fine = good.outcomes([](Communicator& world) {
+    std::vector<float> data(10, 1);
+    {
+      Handle sum = world.allreduce_async(data);
+      if (world.rank() == 0) throw UsageError("the mast broke");
+    }
+    EXPECT_EQ(data[9], 2);
+  });
+  EXPECT_TRUE(has(fine[0], "the mast broke")) << fine[0];
+  EXPECT_EQ(fine[1], "");
+  good.run([](Communicator& world) { world.barrier(); });
+}
+
+// Those who miss different ones still say the same.
+TEST_P(Gone, OneOfSeveralIsNamedByAll) {
+  for (int round = 0; round < 10; ++round) {
+    Cluster cluster(GetParam(), 7, 20s);
+    const auto said = cluster.outcomes([&](Communicator& world) {
+      world.barrier();
+      if (world.rank() == 2 || world.rank() == 5) {
+        world.close();
+        return;
+      }
+      std::vector<float> data(1000);
+      world.allreduce(data, Op::sum, {.algorithm = "ring"});
+    });
+    EXPECT_TRUE(has(said[0], "PeerError: rank 2") || has(said[0], "PeerError: rank 5")) << said[0];
+    for (const int rank : {1, 3, 4, 6}) EXPECT_EQ(said[rank], said[0]);
+  }
+}
+
 // What a rank lent before its call failed comes back when nobody waits for it any more.
 TEST_P(Gone, WhatComesAfterAFailureIsNotTaken) {
   Cluster cluster(GetParam(), 2, 20s);
