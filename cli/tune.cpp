@@ -276,10 +276,11 @@ void print_json(const Tuning& tuning, const std::vector<Comparison>& comparisons
   cli::print_json(json);
 }
 
-/// Whether selection looks at the file: it reads no other than Tuning::file(), and for ranks that share a host none.
-std::string explain_use(const std::filesystem::path& path, const std::vector<int>& hosts) {
+/// Whether selection looks at the file: it reads no other than `used`, and for ranks that share a host none.
+std::string explain_use(const std::filesystem::path& path, const std::filesystem::path& used,
+                        const std::vector<int>& hosts) {
   std::error_code ignored;
-  const std::string when = std::filesystem::equivalent(path, Tuning::file(), ignored)
+  const std::string when = std::filesystem::equivalent(path, used, ignored)
                                ? "From now on selection uses it"
                                : "Selection uses it where TRIREME_TUNING names it";
   const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; });
@@ -288,9 +289,10 @@ std::string explain_use(const std::filesystem::path& path, const std::vector<int
 
 int tune(const Options& options) {
   const std::vector<std::uint64_t> sizes = parse_sizes(options.bytes);
-  const std::filesystem::path path = options.output.empty() ? Tuning::file() : std::filesystem::path(options.output);
+  const std::filesystem::path used = Tuning::file();
+  const std::filesystem::path path = options.output.empty() ? used : std::filesystem::path(options.output);
   // It may name what is yet to be written.
-  if (!std::filesystem::exists(Tuning::file())) ::unsetenv("TRIREME_TUNING");  // NOLINT(concurrency-mt-unsafe): alone
+  if (!std::filesystem::exists(used)) ::unsetenv("TRIREME_TUNING");  // NOLINT(concurrency-mt-unsafe): alone
   Communicator world = init();
   if (world.ranks() < 2) throw UsageError("tune: one rank has no network; start two or more");
   const std::vector<int> hosts = hosts_of(world);
@@ -307,7 +309,7 @@ int tune(const Options& options) {
   }
   print(tuning, comparisons);
   print_winners(comparisons);
-  fmt::print("\nWritten to {}. {}\n", path.string(), explain_use(path, hosts));
+  fmt::print("\nWritten to {}. {}\n", path.string(), explain_use(path, used, hosts));
   return 0;
 }
 

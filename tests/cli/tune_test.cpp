@@ -96,5 +96,17 @@ TEST_F(Tune, BetweenHostsNamesWhatSelectionThenTakes) {
   EXPECT_EQ(said.size(), 8U);
 }
 
+TEST_F(Tune, WritesTheFileThatIsNamedAndWantedElsewhere) {
+  const Environment file("TRIREME_TUNING", folder_ / "new/tuning.json");
+  const Ran none = run({TRIREME_PROGRAM, "run", "-n", "2", TRIREME_HELLO});
+  EXPECT_NE(none.status, 0);
+  EXPECT_NE(none.err.find("TRIREME_TUNING names"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("No such file"), std::string::npos) << none.err;
+  const Ran tuned = run({TRIREME_PROGRAM, "run", "-n", "2", "--no-prefix", TRIREME_PROGRAM, "tune", "--no-check"});
+  EXPECT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_NE(tuned.out.find("tuning.json. From now on selection uses it"), std::string::npos) << tuned.out;
+  EXPECT_EQ(run({TRIREME_PROGRAM, "run", "-n", "2", TRIREME_HELLO}).status, 0);
+}
+
 }  // namespace
 }  // namespace trireme
