@@ -135,13 +135,13 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
   Entry& entry = mine.entries[number % kRecords];
+  // Who reads one of these sees that the stamp is gone: each is released after it.
   entry.stamp.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  entry.which.store(std::uint64_t{context} << 32 | sequence, std::memory_order_relaxed);
-  entry.call[0].store(call[0], std::memory_order_relaxed);
-  entry.call[1].store(call[1], std::memory_order_relaxed);
-  entry.begun.store(ticks(), std::memory_order_relaxed);
-  entry.ended.store(0, std::memory_order_relaxed);
+  entry.which.store(std::uint64_t{context} << 32 | sequence, std::memory_order_release);
+  entry.call[0].store(call[0], std::memory_order_release);
+  entry.call[1].store(call[1], std::memory_order_release);
+  entry.begun.store(ticks(), std::memory_order_release);
+  entry.ended.store(0, std::memory_order_release);
   entry.stamp.store(number + 1, std::memory_order_release);
   mine.begun.store(number + 1, std::memory_order_release);
   return number;
@@ -165,12 +165,11 @@ std::vector<Record> Board::records(int rank, std::uint64_t first) const {
   for (std::uint64_t number = std::max(first, count > kRecords ? count - kRecords : 0); number < count; ++number) {
     const Entry& entry = theirs.entries[number % kRecords];
     if (entry.stamp.load(std::memory_order_acquire) != number + 1) continue;
-    const std::uint64_t which = entry.which.load(std::memory_order_relaxed);
-    const std::uint64_t call[2] = {entry.call[0].load(std::memory_order_relaxed),
-                                   entry.call[1].load(std::memory_order_relaxed)};
-    const std::uint64_t begun = entry.begun.load(std::memory_order_relaxed);
-    const std::uint64_t ended = entry.ended.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    const std::uint64_t which = entry.which.load(std::memory_order_acquire);
+    const std::uint64_t call[2] = {entry.call[0].load(std::memory_order_acquire),
+                                   entry.call[1].load(std::memory_order_acquire)};
+    const std::uint64_t begun = entry.begun.load(std::memory_order_acquire);
+    const std::uint64_t ended = entry.ended.load(std::memory_order_acquire);
     if (entry.stamp.load(std::memory_order_relaxed) != number + 1) continue;
     found.push_back(
         {.number = number,

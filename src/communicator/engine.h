@@ -197,6 +197,7 @@ class Engine final : public transport::Inbox {
   std::optional<std::string> abort_;  ///< why everything is to end
 
   std::vector<std::shared_ptr<Operation>> active_;
+  std::shared_ptr<AsidePool> asides_ = std::make_shared<AsidePool>();
   std::vector<Early> early_;
   std::vector<Ready> ready_;
   bool running_ready_ = false;

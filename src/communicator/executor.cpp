@@ -157,11 +157,9 @@ void Engine::arrived(int peer, const Envelope& envelope, const Incoming& incomin
 
 // Copies a message out of memory that the transport needs for others.
 void Engine::set_aside(Arrival& arrival) {
-  const std::size_t bytes = arrival.incoming.bytes;
-  arrival.aside.reset(new std::byte[std::max<std::size_t>(1, bytes)]);
-  if (bytes > 0) std::memcpy(arrival.aside.get(), arrival.incoming.data, bytes);
+  arrival.aside = Aside(asides_, arrival.incoming.data, arrival.incoming.bytes);
   arrival.incoming.release();
-  arrival.incoming.data = arrival.aside.get();
+  arrival.incoming.data = arrival.aside.data();
 }
 
 // The transport gets room back in the order in which it gave it: what has long been waiting holds up all that came later.

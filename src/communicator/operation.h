@@ -5,6 +5,7 @@
 // slot s mod slots. All but `state` is the engine's, on the thread that drives it, from start to end.
 #pragma once
 
+#include "communicator/aside.h"
 #include "communicator/call.h"
 #include "communicator/plan.h"
 #include "transport/transport.h"
@@ -46,7 +47,7 @@ struct BlockPlace {
 struct Arrival {
   bool here = false;
   transport::Incoming incoming = {};
-  std::unique_ptr<std::byte[]> aside = {};  ///< the message, if its own room was needed for others
+  Aside aside = {};  ///< the message, if its own room was needed for others
 };
 
 struct Send : transport::Outgoing {
