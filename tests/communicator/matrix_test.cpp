@@ -52,6 +52,18 @@ std::vector<Case> cases_of(Collective collective, int ranks, const std::vector<s
   return cases;
 }
 
+/// Every dtype with every operation that it has.
+std::vector<std::pair<Dtype, Op>> kinds_of(Collective collective) {
+  std::vector<std::pair<Dtype, Op>> kinds;
+  for (int dtype = 0; dtype < kDtypes; ++dtype) {
+    for (int op = 0; op < (reduces(collective) ? kOps : 1); ++op) {
+      const std::pair kind{static_cast<Dtype>(dtype), static_cast<Op>(op)};
+      if (!reduces(collective) || supports(kind.first, kind.second)) kinds.push_back(kind);
+    }
+  }
+  return kinds;
+}
+
 void run_all(Cluster& cluster, const std::vector<Case>& cases) {
   cluster.run([&](Communicator& world) {
     for (const Case& c : cases) {
@@ -87,6 +99,26 @@ TEST_P(Matrix, OddLengths) {
     Cluster cluster(way, ranks);
     const auto p = static_cast<std::size_t>(ranks);
     run_all(cluster, cases_of(collective, ranks, {0, 1, p - 1, p, p + 1, 1009}, !few));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Matrix, EveryDtypeWithEveryOp) {
+  const auto [way, collective] = GetParam();
+  for (int ranks = 1; ranks <= 9; ++ranks) {
+    if (kEffort == 1 && ranks != 3 && ranks != 8) continue;
+    Cluster cluster(way, ranks);
+    std::vector<Case> cases;
+    for (const auto& [dtype, op] : kinds_of(collective)) {
+      for (Case c : cases_of(collective, ranks, {103}, false)) {
+        c.dtype = dtype;
+        c.op = op;
+        c.seed = static_cast<std::uint32_t>(cases.size() + 1);
+        c.buffering = kBufferings[cases.size() % kBufferings.size()];
+        cases.push_back(c);
+      }
+    }
+    run_all(cluster, cases);
     if (HasFailure()) return;
   }
 }
