@@ -77,14 +77,15 @@ void run_all(Cluster& cluster, const std::vector<Case>& cases) {
 using Combination = std::tuple<Way, Collective>;
 
 class Matrix : public ::testing::TestWithParam<Combination> {};
+class Crowd : public Matrix {};
 
 std::string name_of(const ::testing::TestParamInfo<Combination>& info) {
   return fmt::format("{}_{}", to_string(std::get<0>(info.param)), trireme::to_string(std::get<1>(info.param)));
 }
 
-std::vector<Combination> combinations() {
+std::vector<Combination> combinations(const std::vector<Way>& ways) {
   std::vector<Combination> all;
-  for (const Way way : {Way::inproc, Way::shm, Way::tcp, Way::two_hosts, Way::interleaved}) {
+  for (const Way way : ways) {
     for (int collective = 0; collective < kCollectives; ++collective) {
       all.emplace_back(way, static_cast<Collective>(collective));
     }
@@ -135,7 +136,19 @@ TEST_P(Matrix, ManySegments) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Matrix, ::testing::ValuesIn(combinations()), name_of);
+// Plans of so many ranks lend otherwise, and divide averages at the end.
+TEST_P(Crowd, OfMoreThanSixtyFour) {
+  const auto [way, collective] = GetParam();
+  Cluster cluster(way, 67);
+  std::vector<Case> cases = cases_of(collective, 67, {1, 67, 1009}, false);
+  for (Case& c : cases) c.dtype = c.seed % 2 == 0 ? Dtype::f32 : Dtype::i32;  // which hold the sums of so many
+  run_all(cluster, cases);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Matrix, ::testing::ValuesIn(combinations({Way::inproc, Way::shm, Way::tcp, Way::two_hosts, Way::interleaved})),
+    name_of);
+INSTANTIATE_TEST_SUITE_P(All, Crowd, ::testing::ValuesIn(combinations({Way::inproc, Way::two_hosts})), name_of);
 
 }  // namespace
 }  // namespace trireme::test
