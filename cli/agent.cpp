@@ -159,7 +159,7 @@ void Agent::read_greeting() {
     if (line == kGreeting) {
       greeted_ = true;
       unpacker_.add(std::exchange(before_greeting_, {}));
-      send({{"find", {{"addresses", offer_.addresses}, {"port", offer_.port}}}});
+      send({{"find", {{"addresses", offer_.addresses}, {"port", offer_.port}, {"variables", offer_.variables}}}});
     } else if (line.starts_with(kAnyVersion)) {
       fail(fmt::format("another version of Trireme is installed there, whose agent says '{}' and not '{}'", line,
                        kGreeting),

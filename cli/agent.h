@@ -23,6 +23,7 @@ class Agent final : public Host {
   struct Offer {
     std::vector<std::string> addresses;
     std::uint16_t port = 0;
+    std::vector<std::string> variables;  ///< by which it knows the secret that is to be proved there
   };
 
   /// What the host says of the way between it and the launcher.

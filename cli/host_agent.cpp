@@ -5,6 +5,8 @@
 #include "cli/launcher.h"
 #include "cli/messages.h"
 #include "cli/reserved_port.h"
+#include "rendezvous/client.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/socket.h"
 #include "trireme/error.h"
 
@@ -28,6 +30,17 @@ using namespace std::chrono_literals;
 
 // For one address of the launcher's; those that are no way to it mostly say so at once.
 constexpr auto kTryPatience = 3s;
+
+rendezvous::Lookup lookup_in(const std::vector<std::string>& variables) {
+  return [&variables](const char* name) -> std::optional<std::string> {
+    const std::string begin = fmt::format("{}=", name);
+    // The last that is said of it counts.
+    for (auto variable = variables.rbegin(); variable != variables.rend(); ++variable) {
+      if (variable->starts_with(begin)) return variable->substr(begin.size());
+    }
+    return std::nullopt;
+  };
+}
 
 class HostAgent {
  public:
@@ -116,17 +129,28 @@ class HostAgent {
   void find(const Message& offer) {
     const std::vector<std::string> addresses = offer.at("addresses");
     const std::uint16_t port = offer.at("port");
+    const std::vector<std::string> variables = offer.at("variables");
+    Guard guard;
+    try {
+      guard = rendezvous::guard_from_environment(lookup_in(variables));
+    } catch (const UsageError& error) {
+      fail(error.what(), kWrongUse);
+      return;
+    }
     std::vector<std::string> tried;
     for (const std::string& address : addresses) {
       try {
-        const auto way =
-            rendezvous::connect_to(rendezvous::resolve(address, port).front(), Clock::now() + kTryPatience);
+        const auto deadline = Clock::now() + kTryPatience;
+        auto way = rendezvous::connect_to(rendezvous::resolve(address, port).front(), deadline);
+        const std::string own = rendezvous::local_number(way);
+        // Many machines have something at any address and port: only the launcher knows the secret.
+        rendezvous::Client::visit(std::move(way), guard, deadline);
         send({{"found",
                {{"rendezvous", address},
-                {"address", rendezvous::local_number(way)},
+                {"address", own},
                 {"port", master_port_.emplace(ReservedPort::Reach::everywhere).number()}}}});
         return;
-      } catch (const SystemError& error) {
+      } catch (const Error& error) {
         tried.push_back(fmt::format("{} ({})", rendezvous::format_host_and_port(address, port), error.what()));
       }
     }

@@ -16,7 +16,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -73,13 +72,11 @@ std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezv
   }
 }
 
-// Strangers at the rendezvous are told of by its own thread, in a line at once, once ranks are started: until then it is
-// hosts that try whether they reach it.
-Guard guard_of(const Launch& options, const std::atomic<bool>& started) {
+// Strangers at the rendezvous are told of by its own thread, in a line at once.
+Guard guard_of(const Launch& options) {
   Guard guard = rendezvous::guard_for_ranks();
   guard.encrypt = guard.encrypt || options.encrypt;
-  guard.notice = [&started](const std::string& text) {
-    if (!started) return;
+  guard.notice = [](const std::string& text) {
     const std::string line = fmt::format("trireme run: {}\n", text);
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   };
@@ -91,7 +88,7 @@ class Launcher {
   explicit Launcher(const Launch& options)
       : options_(options),
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
-        guard_(guard_of(options, started_)),
+        guard_(guard_of(options)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
         file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
         ranks_(static_cast<std::size_t>(options.ranks)) {
@@ -183,8 +180,9 @@ class Launcher {
     const bool shell = std::filesystem::path(command.front()).filename() == "ssh";
     command.insert(command.end(),
                    {name, shell ? quoted(options_.agent_program) : options_.agent_program, "host-agent"});
-    auto agent = std::make_unique<Agent>(name, command, Agent::Offer{addresses_for(name), server_->port()}, out_, *err_,
-                                         events_of(name), in_child());
+    auto agent = std::make_unique<Agent>(
+        name, command, Agent::Offer{addresses_for(name), server_->port(), with_guard(options_.variables)}, out_, *err_,
+        events_of(name), in_child());
     Agent* const seen = agent.get();
     places_.push_back({name, ranks, 0, std::move(agent), seen});
   }
@@ -221,7 +219,7 @@ class Launcher {
       share.variables.push_back(fmt::format("MASTER_PORT={}", master_port));
       share.variables.push_back(
           fmt::format("TRIREME_RENDEZVOUS={}", rendezvous::format_host_and_port(rendezvous, server_->port())));
-      std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(share.variables));
+      share.variables = with_guard(std::move(share.variables));
       place.first = first;
       first += place.ranks;
       started_ = true;
@@ -229,6 +227,11 @@ class Launcher {
       place.host->start(share);
       if (ending_) return;  // Its program is not there.
     }
+  }
+
+  std::vector<std::string> with_guard(std::vector<std::string> variables) const {
+    std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(variables));
+    return variables;
   }
 
   // Of the host of rank 0, as the others reach it: what is loopback to itself is where they reach the launcher.
@@ -437,7 +440,6 @@ class Launcher {
   FileLimit limit_;
   const ReservedPort::Reach reach_;
   std::optional<ReservedPort> reserved_;
-  std::atomic<bool> started_{false};
   const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
@@ -447,6 +449,7 @@ class Launcher {
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
   int status_ = 0;
+  bool started_ = false;
   bool ending_ = false;  // one way or another
   bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience

@@ -32,6 +32,7 @@ struct Launch {
   rendezvous::Ports ports{};         ///< at which this program may listen
 };
 
+inline constexpr int kWrongUse = 2;
 inline constexpr int kTimedOut = 124;
 inline constexpr int kNotExecutable = 126;
 inline constexpr int kNotFound = 127;

@@ -5,7 +5,7 @@
 //
 //   launcher                                        agent
 //                                                <- greeting
-//   find     addresses and port of the rendezvous ->
+//   find     addresses and port of the rendezvous, and the variables with the job's secret ->
 //                                                <- found    the address that it reaches, its own on the way, a free port
 //   start    a Share, and the folder             ->
 //                                                <- out, err   bytes
@@ -40,7 +40,7 @@ namespace trireme::cli {
 using Message = nlohmann::json;
 
 /// The number goes up when launchers and agents of different builds would misunderstand each other.
-inline constexpr std::string_view kGreeting = "trireme host-agent 2";
+inline constexpr std::string_view kGreeting = "trireme host-agent 3";
 
 /// How often each side says that it is there, and after how long a silence it is taken for dead.
 inline constexpr std::chrono::seconds kBeat{5};

@@ -56,6 +56,14 @@ class Client::Connection {
     }
   }
 
+  Connection(Descriptor socket, Guard guard, Clock::time_point deadline)
+      : place_{.rank = -1, .ranks = 1, .host = {}},
+        guard_(std::move(guard)),
+        where_(peer_number(socket)),
+        channel_(std::move(socket)) {
+    say_hello(deadline);
+  }
+
   ~Connection() {
     try {
       channel_->send(frame(Kind::goodbye, ""));
@@ -97,6 +105,8 @@ class Client::Connection {
   const Descriptor& socket() const { return channel_->socket(); }
 
  private:
+  bool is_visitor() const { return place_.rank < 0; }
+
   static std::string describe(const Place& place) {
     return place.notice.empty() ? format_host_and_port(place.host, place.port) : place.host;
   }
@@ -147,7 +157,7 @@ class Client::Connection {
   void say_hello(Clock::time_point deadline) {
     const std::string hello = body(Hello{.guard = guard_bits(guard_),
                                          .nonce = fresh_nonce(),
-                                         .rank = static_cast<std::uint32_t>(place_.rank),
+                                         .rank = is_visitor() ? kVisitor : static_cast<std::uint32_t>(place_.rank),
                                          .ranks = static_cast<std::uint32_t>(place_.ranks),
                                          .who = this_process()});
     channel_->send(frame(Kind::hello, hello));
@@ -168,11 +178,11 @@ class Client::Connection {
     const std::string answer = hear_answer(Kind::welcome, deadline);
     if (!same_digest(read_digest(answer), server_proof(guard_.secret, hello, challenge))) {
       throw UsageError(
-          fmt::format("{}, which runs the rendezvous at {}, has another secret than rank {}: give all ranks the same "
+          fmt::format("{}, which runs the rendezvous at {}, has another secret than {}: give all ranks the same "
                       "TRIREME_SECRET (or TRIREME_SECRET_FILE)",
-                      server_, where_, place_.rank));
+                      server_, where_, is_visitor() ? "this host" : fmt::format("rank {}", place_.rank)));
     }
-    if (guard_.encrypt) encrypt(channel_key(guard_.secret, hello, challenge), deadline);
+    if (guard_.encrypt && !is_visitor()) encrypt(channel_key(guard_.secret, hello, challenge), deadline);
   }
 
   void encrypt(const Digest& key, Clock::time_point deadline) {
@@ -253,6 +263,10 @@ Client::Client(const Place& place, std::chrono::milliseconds patience, const Gua
     : connection_(std::make_unique<Connection>(place, patience, guard)) {}
 
 Client::~Client() = default;
+
+void Client::visit(Descriptor socket, const Guard& guard, Deadline deadline) {
+  Connection(std::move(socket), guard, deadline);
+}
 
 std::vector<std::string> Client::exchange(std::string_view mine, Deadline deadline) {
   return connection_->exchange(mine, deadline);

@@ -1,6 +1,7 @@
 // Ranks on several hosts. An agent that just runs its command stands for ssh, so that all hosts are this machine; where
 // there can be network namespaces, hosts with networks of their own come in.
 #include "rendezvous/server.h"
+#include "rendezvous/socket.h"
 #include "support/launched.h"
 
 #include <fmt/format.h>
@@ -60,6 +61,52 @@ TEST(Hosts, ShareTheRanks) {
                                                              "[4] 4/6 1/3", "[5] 5/6 2/3"}));
   EXPECT_EQ(sorted_lines(ran.err).size(), 6U) << ran.err;
   EXPECT_EQ(sorted_lines(ran.err)[0], "[0] error");
+}
+
+// Hosts that look for the launcher are no strangers to it.
+TEST(Hosts, OfACleanRunSayNothing) {
+  const Agents agents;
+  for (int i = 0; i < 10; ++i) {
+    const Ran ran = run(launch("a:1,b:1,c:1", agents.plain(), "true", {"--encrypt"}));
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_EQ(ran.err, "");
+  }
+}
+
+TEST(Hosts, KeepStrangersOut) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(
+      launch("a:1,b:1", agents.plain(),
+             "echo $TRIREME_RENDEZVOUS;" + pids.script() + "trap 'exit 0' TERM; while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
+  const auto port = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4))->port;
+  const auto stranger = rendezvous::connect_to(rendezvous::resolve("127.0.0.1", port).front(), Clock::now() + 20s);
+  ::send(stranger.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+  EXPECT_TRUE(comes_true([&] {
+    return contains(started.err(),
+                    "trireme run: a stranger was turned away (1 so far): 127.0.0.1 came to trireme run (");
+  })) << started.err();
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0) << started.err();
+  EXPECT_FALSE(contains(started.err(), "(2 so far)")) << started.err();
+}
+
+TEST(Hosts, ProveASecretFromAFile) {
+  const Agents agents;
+  const std::string file = agents.write("secret", "sixteen letters or more\n");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  const auto hello = [&](const std::string& agent) {
+    return run({"/usr/bin/env", "TRIREME_SECRET_FILE=" + file, TRIREME_PROGRAM, "run", "--hosts", "b:2", "--agent",
+                agent, "--timeout", "60s", TRIREME_HELLO});
+  };
+  const Ran there = hello(agents.plain());
+  EXPECT_EQ(there.status, 0) << there.err;
+  const Ran absent = hello(agents.with_trouble("rm " + file));
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_TRUE(contains(absent.err, fmt::format("host b: TRIREME_SECRET_FILE is '{}', which can't be read", file)))
+      << absent.err;
 }
 
 TEST(Hosts, AreFilledInTheirOrder) {
@@ -266,16 +313,16 @@ TEST(HostsRefuse, WhatTheyCantDo) {
       {"not installed", "exit 127", 127, {"host b", "--agent-program"}},
       {"another version", "echo trireme host-agent 999; sleep 1; exit 0", 1, {"host b: another version"}},
       {"no sense",
-       "echo trireme host-agent 2; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+       "echo trireme host-agent 3; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
        1,
        {"host b", "no sense"}},
       {"no end of what is inside",
-       "echo trireme host-agent 2; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
+       "echo trireme host-agent 3; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
        "1",
        1,
        {"host b", "no sense"}},
       {"ranks of others",
-       "echo trireme host-agent 2; printf "
+       "echo trireme host-agent 3; printf "
        "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
        1,
        {"host b", "rank 65535, which does not run there"}},
