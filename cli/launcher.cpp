@@ -225,7 +225,7 @@ class Launcher {
       started_ = true;
       if (options_.report) look_at_ = Clock::now() + kLook;
       place.host->start(share);
-      if (ending_) return;  // Its program is not there.
+      if (failed_at_) return;  // Its program is not there.
     }
   }
 
@@ -313,6 +313,7 @@ class Launcher {
       if (!(started_ && all_ended()) && !ending_) {
         say(fmt::format("the time of {} is over; ending all ranks", format_time(*options_.timeout)));
         status_ = kTimedOut;
+        if (!failed_at_) failed_at_ = now;
         end_all();
       }
     }
@@ -358,10 +359,8 @@ class Launcher {
     if (status_ == 0) status_ = status;
     if (ending_ || failed_at_) return;
     rank.failed = true;
-    failed_at_ = Clock::now();
     say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
-    // They know it too, and may have something to say about it.
-    end_at_ = Clock::now() + kLastWords;
+    end_soon();
   }
 
   void tell_fate(RankReport& rank, const std::string& how, const std::string& where) {
@@ -390,7 +389,7 @@ class Launcher {
   }
 
   void report() {
-    if (!failed_at_ && !options_.report && !file_) return;
+    if (status_ == 0 && !options_.report && !file_) return;
     stragglers_.settle();
     stragglers_.settle();
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
@@ -409,11 +408,20 @@ class Launcher {
     if (status_ == 0) status_ = exit_status;
     if (ending_ && started_) return;
     say(fmt::format("{}{}", why, all_ended() ? "" : "; ending the other ranks"));
-    end_all();
+    started_ ? end_soon() : end_all();
   }
 
+  // Those that are left know what happened too, and may have something to say about it.
+  void end_soon() {
+    if (failed_at_) return;
+    failed_at_ = Clock::now();
+    end_at_ = *failed_at_ + kLastWords;
+  }
+
+  // What ranks did last is asked first: a host may be gone before it has said how they ended.
   void end_all() {
     end_at_.reset();
+    each([](Host& host) { host.look(); });
     each([](Host& host) { host.end(); });
     begin_grace();
   }
@@ -454,7 +462,7 @@ class Launcher {
   bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience
   std::optional<Clock::time_point> timeout_at_;
-  std::optional<Clock::time_point> failed_at_;  // the first rank
+  std::optional<Clock::time_point> failed_at_;  // the first rank or host, or the time was over
   std::optional<Clock::time_point> look_at_;    // records
   std::optional<Clock::time_point> end_at_;     // those that did not end by themselves
   std::optional<Clock::time_point> kill_at_;
