@@ -189,6 +189,12 @@ void Agent::take(const Message& message) {
     recorded.offset = offset_;
     events_.recorded(recorded);
   }
+  if (message.contains("alive")) {
+    std::vector<Alive> alive;
+    for (const Message& one : message.at("alive")) alive.push_back(to_alive(one));
+    for (const Alive& one : alive) one_of_its_own(one.rank);
+    events_.alive(alive);
+  }
   if (message.contains("ended")) {
     std::vector<End> ended;
     for (const Message& one : message.at("ended")) ended.push_back(to_end(one));

@@ -63,7 +63,13 @@ void Crew::start(const Share& share) {
   }
   if (pin) cores.unbind();
   if (!pinned) events_.remark("this system does not let ranks be pinned to cores; they share all of them");
-  if (error != 0) give_up_start(share.command.front(), error);
+  if (error != 0) {
+    give_up_start(share.command.front(), error);
+    return;
+  }
+  std::vector<Alive> alive;
+  for (const Rank& rank : ranks_) alive.push_back({.rank = rank.number, .pid = rank.pid});
+  events_.alive(alive);
 }
 
 std::vector<std::string> Crew::common_environment(const Share& share, int cores) const {
@@ -173,6 +179,24 @@ void Crew::drain(Rank& rank) {
 void Crew::close(Stream& stream) {
   stream.lines.end();
   stream.descriptor.close();
+}
+
+void Crew::look_at_children() {
+  look_for_stopped();
+  look_for_ended();
+}
+
+void Crew::look_for_stopped() {
+  std::vector<Alive> changed;
+  for (Rank& rank : ranks_) {
+    siginfo_t info{};
+    if (rank.ended || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) != 0)
+      continue;
+    if (info.si_pid == 0) continue;
+    rank.stopped_by = info.si_code == CLD_STOPPED ? info.si_status : 0;
+    changed.push_back({.rank = rank.number, .pid = rank.pid, .stopped_by = rank.stopped_by});
+  }
+  if (!changed.empty()) events_.alive(changed);
 }
 
 void Crew::look_for_ended() {

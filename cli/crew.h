@@ -30,7 +30,7 @@ class Crew final : public Host {
 
   void watch(Poll& poll) override;
   void settle() override;
-  void look_for_ended() override;
+  void look_at_children() override;
   bool ready() const override { return true; }
   void start(const Share& share) override;
   std::vector<int> running() const override;
@@ -55,6 +55,7 @@ class Crew final : public Host {
     pid_t pid = -1;
     bool own_group = true;       // with all that it starts
     bool ended = false;          // though still there as a zombie, so that its number is not given to another
+    int stopped_by = 0;          // a signal
     std::uint64_t recorded = 0;  // operations that have been told of
     std::vector<Stream> streams{};
 
@@ -65,6 +66,8 @@ class Crew final : public Host {
   int start_rank(const Share& share, int number, const std::vector<std::string>& common);
   void give_up_start(const std::string& program, int error);
   void kill_and_reap();
+  void look_for_stopped();
+  void look_for_ended();
   void look_at(Rank& rank);
   static bool read(Stream& stream);
   static void drain(Rank& rank);

@@ -88,7 +88,7 @@ class HostAgent {
     signalfd_siginfo info{};
     while (::read(signals_.descriptor(), &info, sizeof(info)) == sizeof(info)) {
       const int signal = static_cast<int>(info.ssi_signo);
-      if (signal == SIGCHLD) crew_.look_for_ended();
+      if (signal == SIGCHLD) crew_.look_at_children();
       if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) over_ = true;
     }
   }
@@ -194,7 +194,13 @@ class HostAgent {
   }
 
   Crew::Events events() {
-    return {.ended =
+    return {.alive =
+                [this](const std::vector<Alive>& alive) {
+                  Message all = Message::array();
+                  for (const Alive& one : alive) all.push_back(to_message(one));
+                  send({{"alive", all}});
+                },
+            .ended =
                 [this](const std::vector<End>& ended) {
                   // What they said comes before.
                   if (out_.pending()) send({{"out", out_.take()}});

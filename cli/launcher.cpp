@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -40,8 +39,6 @@ constexpr auto kLastWords = 1s;
 
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;
-
-std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
 
 bool is_this_machine(const std::string& host) { return host == "localhost" || rendezvous::is_loopback(host); }
 
@@ -157,7 +154,11 @@ class Launcher {
   }
 
   Host::Events events_of(const std::string& host) {
-    return {.ended =
+    return {.alive =
+                [this, host](const std::vector<Alive>& alive) {
+                  for (const Alive& one : alive) take_alive(host, one);
+                },
+            .ended =
                 [this, host](const std::vector<End>& ended) {
                   for (const End& end : ended) conclude(host, end);
                 },
@@ -333,7 +334,7 @@ class Launcher {
       // The terminal sends to all of its group itself.
       const bool by_terminal = info.ssi_code == SI_KERNEL;
       if (signal == SIGCHLD) {
-        each([](Host& host) { host.look_for_ended(); });
+        each([](Host& host) { host.look_at_children(); });
         continue;
       }
       each([&](Host& host) { host.pass_on(signal, by_terminal); });
@@ -343,6 +344,14 @@ class Launcher {
       if (!started_ && signal == SIGHUP) begin_grace();
       if (!started_ && ending_ && status_ == 0) status_ = 128 + signal;
     }
+  }
+
+  void take_alive(const std::string& host, const Alive& alive) {
+    RankReport& rank = ranks_[alive.rank];
+    rank.pid = alive.pid;
+    rank.host = host;
+    // Who is ended is made to go on for that.
+    if (!ending_) rank.stopped_by = alive.stopped_by;
   }
 
   void conclude(const std::string& host, const End& end) {
@@ -357,6 +366,7 @@ class Launcher {
     tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
+    if (!ending_) rank.killed = !end.exited && end.status != SIGABRT;
     if (ending_ || failed_at_) return;
     rank.failed = true;
     say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
@@ -393,8 +403,9 @@ class Launcher {
     stragglers_.settle();
     stragglers_.settle();
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
-    const bool any =
-        std::any_of(ranks_.begin(), ranks_.end(), [](const RankReport& rank) { return rank.last.has_value(); });
+    if (failed_at_) mark_causes(ranks_);
+    const bool any = std::any_of(ranks_.begin(), ranks_.end(),
+                                 [](const RankReport& rank) { return rank.last || rank.stopped_by != 0; });
     std::string text;
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);

@@ -13,6 +13,7 @@
 //                                                <- clock      the same, and the agent's
 //   look                                         ->
 //                                                <- recorded   what a rank did; also before it has ended
+//                                                <- alive      ranks, their processes, and what stopped them
 //                                                <- ended      ranks, and how
 //   fate     a rank of any host, and how it ended ->
 //                                                <- quiet      nothing more comes of the ranks
@@ -63,6 +64,8 @@ class Unpacker {
 
 Message to_message(const Share& share);
 Share to_share(const Message& message);
+Message to_message(const Alive& alive);
+Alive to_alive(const Message& message);
 Message to_message(const End& end);
 Message to_message(const Recorded& recorded);
 Recorded to_recorded(const Message& message);

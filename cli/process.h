@@ -16,6 +16,9 @@ namespace trireme::cli {
 
 using rendezvous::Descriptor;
 
+/// "signal 9 (Killed)"
+std::string name_of_signal(int signal);
+
 /// Throws SystemError with errno's reason.
 [[noreturn]] void fail_with_errno(const std::string& what);
 

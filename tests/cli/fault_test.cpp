@@ -50,6 +50,16 @@ class Fault : public ::testing::TestWithParam<const char*> {
     const std::regex row(fmt::format(R"(\n[* ] +{}  (\d+)  )", rank));
     return std::regex_search(ran.err, match, row) ? std::stoi(match[1]) : 0;
   }
+
+  // Those that the table has a star for.
+  static std::vector<int> causes_of(const Ran& ran) {
+    std::vector<int> ranks;
+    for (const std::string& line : lines_with(ran.err, "*")) {
+      if (line.starts_with("*  ")) ranks.push_back(std::stoi(line.substr(1)));
+    }
+    EXPECT_TRUE(contains(ran.err, "\n* is what the failure seems to come from\n")) << ran.err;
+    return ranks;
+  }
 };
 
 TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
@@ -67,6 +77,7 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   }
   EXPECT_EQ(lines_with(ran.err, "in operation").size(), 4U) << "three ranks, and the line below the table: " << ran.err;
   EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
@@ -83,6 +94,24 @@ TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
     EXPECT_TRUE(contains(said[0], "3 of 4 ranks are in it")) << said[0];
   }
   EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
+  EXPECT_TRUE(
+      contains(ran.err, fmt::format("*    2  {}  was stopped by signal 19 (Stopped (signal)), then was ended by "
+                                    "trireme run  ",
+                                    pid)))
+      << ran.err;
+}
+
+// It is stopped for good, and nobody's deadline comes before the end of all time.
+TEST_P(Fault, ARunThatTakesTooLongIsReportedOn) {
+  for (const char* const fault_of : {"--stop", "--stray"}) {
+    const Ran ran =
+        fault({fault_of, "1", "--after", "100ms", "--deadline", "50s"}, {"--timeout", "3s", "--grace", "10s"});
+    EXPECT_EQ(ran.status, 124) << ran.err;
+    EXPECT_EQ(lines_with(ran.err, "  in operation ").size(), 3U) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
+    EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
+  }
 }
 
 TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
@@ -90,6 +119,7 @@ TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_EQ(lines_with(ran.err, ") for rank 1 (").size(), 3U) << ran.err;
   EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
 }
 
 TEST_P(Fault, TheReportNamesWhoComesLate) {

@@ -289,6 +289,15 @@ TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
   EXPECT_TRUE(contains(ran.err, "; rank 3 was not")) << ran.err;
 }
 
+TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
+  const Agents agents;
+  const Ran ran = run(
+      launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --stop 3 --after 300ms --deadline 2s", TRIREME_FAULT)));
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, " on b  was stopped by signal 19 (Stopped (signal)), then ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "\n*    3  ")) << ran.err;
+}
+
 // The clocks of hosts are compared by the agents.
 TEST(HostsReport, NamesWhoComesLate) {
   const Agents agents;
