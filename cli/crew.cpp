@@ -43,6 +43,7 @@ void Crew::kill_and_reap() {
   for (const Rank& rank : ranks_) {
     if (!rank.ended) rank.signal(SIGKILL);
   }
+  guardian_.reset();  // From here on their numbers may be those of others.
   for (const Rank& rank : ranks_) {
     while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) continue;
   }
@@ -51,6 +52,7 @@ void Crew::kill_and_reap() {
 void Crew::start(const Share& share) {
   report_ = share.report;
   board_ = std::make_unique<Board>(share.ranks);
+  guardian_ = std::make_unique<Guardian>(static_cast<std::size_t>(share.count));
   const Cores cores;
   const bool pin = share.pin && cores.count() >= share.count;
   const std::vector<std::string> common = common_environment(share, cores.count());
@@ -100,8 +102,9 @@ int Crew::start_rank(const Share& share, int number, const std::vector<std::stri
     command.output = output[0].in.get();
     command.error = output[1].in.get();
   }
-  const Started started = cli::start(command, [this] {
+  const Started started = cli::start(command, [this, &command] {
     in_child_();
+    if (command.own_group) guardian_->guard_this();
     ::fcntl(board_->descriptor(), F_SETFD, 0);  // In the child alone: it is closed on exec here.
   });
   Rank& rank =

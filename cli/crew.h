@@ -1,6 +1,7 @@
 // The ranks of a host as children of this process.
 #pragma once
 
+#include "cli/guardian.h"
 #include "cli/host.h"
 #include "cli/lines.h"
 #include "cli/process.h"
@@ -81,6 +82,7 @@ class Crew final : public Host {
   int input_;
   bool report_ = false;
   std::unique_ptr<Board> board_;  // once they are started
+  std::unique_ptr<Guardian> guardian_;
   std::vector<Rank> ranks_;
 };
 

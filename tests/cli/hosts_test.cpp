@@ -156,6 +156,19 @@ TEST(Hosts, GetTheirVariables) {
   EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "NOT_SET"})).err, "--env NOT_SET"));
 }
 
+// What the launcher says goes before what its own environment says.
+TEST(Hosts, AreToldByTheirOwnLauncher) {
+  const Ran encrypted = run({"/usr/bin/env", "TRIREME_ENCRYPT=0", TRIREME_PROGRAM, "run", "--hosts", "localhost:2",
+                             "--encrypt", "--timeout", "60s", TRIREME_HELLO});
+  EXPECT_EQ(encrypted.status, 0) << encrypted.err;
+  // Ranks of a launcher that is a rank itself are on its board, not on that of the outer one.
+  const Ran nested = run({TRIREME_PROGRAM, "run", "-n", "2", TRIREME_PROGRAM, "run", "--hosts", "localhost:2",
+                          "--report", "--timeout", "60s", TRIREME_HELLO});
+  EXPECT_EQ(nested.status, 0) << nested.err;
+  EXPECT_FALSE(contains(nested.err, "it called no collective")) << nested.err;
+  EXPECT_TRUE(contains(nested.err, "allreduce")) << nested.err;
+}
+
 TEST(Hosts, GiveStandardInputToRankZero) {
   const Agents agents;
   const std::string command =
@@ -244,6 +257,26 @@ TEST(HostsEnd, WhenTheLauncherIsKilled) {
   expect_gone(all);
 }
 
+TEST(HostsEnd, WithWhatRanksStartedWhenTheLauncherIsKilled) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:2,b:2", agents.plain(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
+  const auto all = pids.wait_for(4);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(HostsEnd, WithWhatRanksStartedWhenAHostIsLost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:2,b:2", agents.with_pid(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
+  const auto all = pids.wait_for(4);
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  expect_gone(all);
+}
+
 TEST(HostsEnd, WhenAHostIsLost) {
   const Agents agents;
   const PidFiles pids;
@@ -296,6 +329,33 @@ TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_TRUE(contains(ran.err, " on b  was stopped by signal 19 (Stopped (signal)), then ")) << ran.err;
   EXPECT_TRUE(contains(ran.err, "\n*    3  ")) << ran.err;
+}
+
+// Also what its ranks did, as long as was heard of it; and those that are left have their last words.
+TEST(HostsReport, TellsOfALostHost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + fmt::format("exec '{}'", TRIREME_FAULT)));
+  const auto all = pids.wait_for(2);
+  std::this_thread::sleep_for(7s);  // An agent says every 5 s what its ranks do.
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  EXPECT_TRUE(contains(started.err(), "[0] rank 1 (")) << started.err();
+  EXPECT_TRUE(contains(started.err(), fmt::format("*    1  {} on b  was on a host that is lost  operation ", all[1])))
+      << started.err();
+  EXPECT_TRUE(contains(started.err(), ", when it was last heard of")) << started.err();
+  EXPECT_FALSE(contains(started.err(), "*    0")) << started.err();
+}
+
+TEST(HostsReport, SaysWhatIsNotKnownOfALostHost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "exec sleep 100", {"--report"}));
+  const auto all = pids.wait_for(2);
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  EXPECT_TRUE(contains(started.err(), fmt::format("*    1  {} on b  was on a host that is lost  not known\n", all[1])))
+      << started.err();
 }
 
 // The clocks of hosts are compared by the agents.

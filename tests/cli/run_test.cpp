@@ -275,6 +275,16 @@ TEST(RunEnds, WithWhatRanksStarted) {
   expect_gone(pids.wait_for(3));
 }
 
+// Also what they started, which the kernel would leave running.
+TEST(RunEnds, WithWhatRanksStartedWhenTheLauncherIsKilled) {
+  const PidFiles pids;
+  Started started(launch(3, "sh -c '" + pids.script() + "trap \"\" TERM HUP INT; while :; do sleep 0.05; done'; true"));
+  const auto all = pids.wait_for(3);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
 // A process that a rank leaves behind holds its output open; nobody waits for it.
 TEST(RunEnds, ThoughOutputIsStillHeldOpen) {
   const auto start = Clock::now();
