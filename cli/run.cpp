@@ -69,9 +69,9 @@ std::vector<HostSlots> hosts_of(const Options& options) {
   return {};
 }
 
-// Those of this process that ranks on other hosts get too.
+// Those of this process that ranks on other hosts get too, but not where another launcher's ranks meet.
 bool is_passed_on(std::string_view variable) {
-  if (variable.starts_with("TRIREME_RENDEZVOUS=")) return false;
+  if (variable.starts_with("TRIREME_RENDEZVOUS=") || variable.starts_with("TRIREME_BOARD=")) return false;
   for (const std::string_view prefix : {"TRIREME_", "OMP_", "OPENBLAS_", "MKL_"}) {
     if (variable.starts_with(prefix)) return true;
   }
