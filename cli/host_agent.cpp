@@ -82,6 +82,7 @@ class HostAgent {
     if (now < beat_at_) return;
     beat_at_ = now + kBeat;
     send({{"beat", true}});
+    crew_.look();  // Should this host be lost, it is known what its ranks did not long before.
   }
 
   void take_signals() {

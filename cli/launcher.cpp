@@ -385,6 +385,8 @@ class Launcher {
       for (int number = place.first; number < place.first + place.ranks; ++number) {
         if (!ranks_[number].fate.empty()) continue;
         ranks_[number].host = host;
+        ranks_[number].lost = true;
+        ranks_[number].killed = !failed_at_;
         tell_fate(ranks_[number], "was on a host that is lost", "on " + host);
       }
     }

@@ -20,7 +20,8 @@ constexpr std::uint32_t kWorld = 1;  // the first communicator's context
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
 
 std::string describe_last(const RankReport& rank) {
-  if (!rank.last) return "nothing: it called no collective";
+  if (!rank.last) return rank.lost ? "not known" : "nothing: it called no collective";
+  if (rank.lost) return fmt::format("{}, when it was last heard of", rank.last->describe());
   if (rank.last->ended) {
     return fmt::format("{}, ended {} before", rank.last->describe(), format(rank.seen - *rank.last->ended));
   }
@@ -39,6 +40,7 @@ std::string pid_and_host(const RankReport& rank) {
 Json to_json(const RankReport& rank) {
   Json json = {
       {"rank", rank.rank}, {"pid", rank.pid}, {"ended", rank.fate}, {"failed", rank.failed}, {"cause", rank.cause}};
+  if (rank.lost) json["lost"] = true;
   if (rank.stopped_by != 0) json["stopped_by_signal"] = rank.stopped_by;
   if (!rank.host.empty()) json["host"] = rank.host;
   if (rank.last) {
