@@ -26,6 +26,8 @@ constexpr auto kLongestPause = 200ms;
 constexpr auto kConnectPatience = 3s;
 // The server answers at once, if at all.
 constexpr auto kAskPatience = 1s;
+// From the end of a process's connections to that of its locks.
+constexpr auto kLockPatience = 100ms;
 
 std::string in_seconds(std::chrono::duration<double> time) { return fmt::format("{:.3g} s", time.count()); }
 
@@ -95,6 +97,7 @@ class Client::Connection {
       ++exchange_;
       return blobs;
     } catch (const HungUp& error) {
+      take_notice_away();
       fail({Failure::Type::peer, fmt::format("{}, which ran the rendezvous at {}, {} in exchange {}", server_, where_,
                                              error.what(), exchange_)});
     } catch (const ProtocolError& error) {
@@ -129,6 +132,16 @@ class Client::Connection {
     if (place_.notice.empty()) return place_.port;
     if (const auto port = read_notice(place_.notice)) return *port;
     throw SystemError(fmt::format("rank 0 has not put its notice at {}", place_.notice));
+  }
+
+  // If the server was killed, it could not do so itself. Its lock may go a moment later than its connections.
+  void take_notice_away() const {
+    if (place_.notice.empty()) return;
+    try {
+      const auto deadline = Clock::now() + kLockPatience;
+      while (read_notice(place_.notice) && Clock::now() < deadline) std::this_thread::sleep_for(kFirstPause);
+    } catch (const Error&) {  // Then it is not this job's.
+    }
   }
 
   // Why not; empty: the server has said welcome.
