@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -30,6 +31,9 @@ using namespace std::chrono_literals;
 
 // For one address of the launcher's; those that are no way to it mostly say so at once.
 constexpr auto kTryPatience = 3s;
+// For all of them: nothing is said meanwhile, and the launcher takes a long silence for the end of this host.
+constexpr auto kFindPatience = 20s;
+static_assert(kFindPatience < kSilence);
 
 rendezvous::Lookup lookup_in(const std::vector<std::string>& variables) {
   return [&variables](const char* name) -> std::optional<std::string> {
@@ -138,10 +142,12 @@ class HostAgent {
       fail(error.what(), kWrongUse);
       return;
     }
+    const auto over = Clock::now() + kFindPatience;
     std::vector<std::string> tried;
     for (const std::string& address : addresses) {
       try {
-        const auto deadline = Clock::now() + kTryPatience;
+        const auto left = static_cast<int>(addresses.size() - tried.size());
+        const auto deadline = Clock::now() + std::min<Clock::duration>(kTryPatience, (over - Clock::now()) / left);
         auto way = rendezvous::connect_to(rendezvous::resolve(address, port).front(), deadline);
         const std::string own = rendezvous::local_number(way);
         // Many machines have something at any address and port: only the launcher knows the secret.
