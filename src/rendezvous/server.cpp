@@ -583,7 +583,15 @@ int Server::strangers() const { return loop_->strangers(); }
 std::unique_ptr<Server> serve(const Place& place, const Guard& guard) {
   if (!place.serve) return nullptr;
   const bool loopback = place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.");
-  return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks, Meetings::one, "rank 0", guard);
+  try {
+    return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks, Meetings::one, "rank 0",
+                                    guard);
+  } catch (const PortInUse& error) {
+    throw PortInUse(
+        fmt::format("{}; all ranks have to be given the same MASTER_ADDR, the host of rank 0 ({}), and "
+                    "MASTER_PORT, a port that is free there",
+                    error.what(), place.host));
+  }
 }
 
 }  // namespace trireme::rendezvous
