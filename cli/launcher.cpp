@@ -370,7 +370,8 @@ class Launcher {
     tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
-    if (!ending_) rank.killed = !end.exited && end.status != SIGABRT;
+    // A shell around the program exits with the status that a killed one has.
+    if (!ending_) rank.killed = status > 128 && status != 128 + SIGABRT;
     if (ending_ || failed_at_) return;
     rank.failed = true;
     say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));

@@ -170,27 +170,55 @@ std::set<std::string> shared_files() {
   return names;
 }
 
-// At any moment, from before the ranks have met until well into their work.
+// Processes that were started by this path.
+std::vector<std::string> running(const std::string& program) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string command = read_whole(entry.path() / "cmdline");
+    if (contains(command, program)) found.push_back(entry.path().filename().string() + ": " + command);
+  }
+  return found;
+}
+
+// At any moment, from before the ranks have met until well into their work. The launcher would end those that hang, so each
+// has to say whom it misses, and to end by itself.
 TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
   const std::set<std::string> before = shared_files();
+  const TemporaryFolder folder;
+  const TemporaryFolder scratch;
+  const std::string program = folder / "fault";
+  std::filesystem::create_symlink(TRIREME_FAULT, program);
   const char* const asked = std::getenv("TRIREME_TEST_KILLS");
   const int times = asked != nullptr ? std::stoi(asked) : 100;
   std::mt19937 random(17);
   for (int i = 0; i < times; ++i) {
     const int rank = std::uniform_int_distribution(0, 3)(random);
     const int after = std::uniform_int_distribution(0, 60)(random);
+    SCOPED_TRACE(fmt::format("run {}, rank {} killed after {} ms", i, rank, after));
     const std::string script = fmt::format(
-        "if [ $RANK = {} ]; then sleep 0.{:03} & s=$!; fi; '{}' --for 30s & p=$!; "
-        "if [ $RANK = {} ]; then wait $s; kill -9 $p; fi; wait $p",
-        rank, after, TRIREME_FAULT, rank);
-    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                         "4", "--timeout", "30s", "/bin/sh", "-c", script},
+        "if [ $RANK = {0} ]; then sleep 0.{1:03} & s=$!; fi; '{2}' --for 30s & p=$!; "
+        "if [ $RANK = {0} ]; then wait $s; kill -9 $p; fi; wait $p",
+        rank, after, program);
+    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), "TMPDIR=" + (scratch / "."),
+                         "XDG_RUNTIME_DIR=" + (scratch / "."), TRIREME_PROGRAM, "run", "-n", "4", "--timeout", "30s",
+                         "--report", "/bin/sh", "-c", script},
                         60s);
-    ASSERT_NE(ran.status, 0) << "run " << i;
-    ASSERT_NE(ran.status, 124) << "a hang in run " << i << ", rank " << rank << " killed after " << after << " ms\n"
-                               << ran.err;
+    ASSERT_NE(ran.status, 0);
+    ASSERT_NE(ran.status, 124) << ran.err;
+    for (int other = 0; other < 4; ++other) {
+      if (other == rank) continue;
+      const auto said = lines_with(ran.err, fmt::format("[{}] ", other));
+      ASSERT_EQ(said.size(), 1U) << "rank " << other << ": " << ran.err;
+      ASSERT_TRUE(contains(said[0], fmt::format("rank {} (", rank))) << "rank " << other << ": " << ran.err;
+      ASSERT_TRUE(
+          std::regex_search(ran.err, std::regex(fmt::format(R"(\n[* ] +{}  \d+  exited with status 1 )", other))))
+          << "rank " << other << ": " << ran.err;
+    }
+    ASSERT_EQ(causes_of(ran), std::vector{rank}) << ran.err;
+    ASSERT_EQ(running(program), std::vector<std::string>());
   }
   EXPECT_EQ(shared_files(), before);
+  EXPECT_TRUE(scratch.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fault, ::testing::Values("shm", "tcp"),
