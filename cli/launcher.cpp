@@ -22,6 +22,8 @@
 #include <iterator>
 #include <memory>
 #include <sys/signalfd.h>
+#include <mutex>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -73,8 +75,36 @@ std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezv
   }
 }
 
-// Strangers at the rendezvous are told of by its own thread, in a line at once.
-Guard guard_of(const Launch& options) {
+// What the rendezvous says of strangers, from its thread to that which writes.
+class Notices {
+ public:
+  Notices() {
+    if (!bell_) fail_with_errno("no descriptor for notices");
+  }
+
+  /// Readable when there are some.
+  int descriptor() const { return bell_.get(); }
+
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_.push_back(text);
+    ::eventfd_write(bell_.get(), 1);
+  }
+
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    eventfd_t times = 0;
+    ::eventfd_read(bell_.get(), &times);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  Descriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+Guard guard_of(const Launch& options, Notices& notices) {
   Guard guard = rendezvous::guard_for_ranks();
   guard.encrypt = guard.encrypt || options.encrypt;
   guard.notice = [](const std::string& text) {
@@ -89,7 +119,7 @@ class Launcher {
   explicit Launcher(const Launch& options)
       : options_(options),
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
-        guard_(guard_of(options)),
+        guard_(guard_of(options, strangers_)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
         file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
         ranks_(static_cast<std::size_t>(options.ranks)) {
@@ -292,6 +322,9 @@ class Launcher {
     each([](Host& host) { host.settle(); });
     if (out_.broken() && !ending_) {
       say("nobody reads the output any more; ending all ranks");
+    poll.on(strangers_.descriptor(), POLLIN, [this] {
+      for (const std::string& text : strangers_.take()) say(text);
+    });
       status_ = 128 + SIGPIPE;
       end_all();
     }
@@ -475,6 +508,7 @@ class Launcher {
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
   int status_ = 0;
+  Notices strangers_;
   bool started_ = false;
   bool ending_ = false;  // one way or another
   bool finishing_ = false;
