@@ -182,11 +182,14 @@ void Agent::take(const Message& message) {
     found_ = {.rendezvous = found.at("rendezvous"), .address = found.at("address"), .port = found.at("port")};
     ask_clock();
   }
-  if (message.contains("clock")) take_clock(message.at("clock"), message.at("there"));
+  if (message.contains("clock")) {
+    offset_.take(ClockOffset::Nanoseconds(message.at("clock").get<std::int64_t>()),
+                 ClockOffset::Nanoseconds(message.at("there").get<std::int64_t>()), Clock::now().time_since_epoch());
+  }
   if (message.contains("recorded")) {
     Recorded recorded = to_recorded(message.at("recorded"));
     recorded.rank = one_of_its_own(recorded.rank);
-    recorded.offset = offset_;
+    recorded.offset = offset_.get();
     events_.recorded(recorded);
   }
   if (message.contains("alive")) {
@@ -251,15 +254,6 @@ void Agent::look() {
 }
 
 void Agent::ask_clock() { send({{"clock", Clock::now().time_since_epoch().count()}}); }
-
-// The answer was given, as far as is known, in the middle of the time that it took.
-void Agent::take_clock(std::int64_t asked, std::int64_t there) {
-  const std::chrono::nanoseconds begin(asked);
-  const std::chrono::nanoseconds took = Clock::now().time_since_epoch() - begin;
-  if (took >= quickest_) return;
-  quickest_ = took;
-  offset_ = std::chrono::nanoseconds(there) - (begin + took / 2);
-}
 
 void Agent::pass_on(int signal, bool /*by_terminal*/) { send({{"signal", signal}}); }
 

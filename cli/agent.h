@@ -2,6 +2,7 @@
 // a host.
 #pragma once
 
+#include "cli/clock_offset.h"
 #include "cli/host.h"
 #include "cli/lines.h"
 #include "cli/messages.h"
@@ -93,8 +94,7 @@ class Agent final : public Host {
   bool feeding_ = false;    // rank 0 is there, and takes more of this process's input
   bool finishing_ = false;  // what it says is read even if nobody takes it
   bool failed_ = false;
-  std::chrono::nanoseconds offset_{0};  // of its clock before this one, as the quickest answer said
-  std::chrono::nanoseconds quickest_ = std::chrono::nanoseconds::max();
+  ClockOffset offset_;
   Clock::time_point heard_at_ = Clock::now();
   Clock::time_point beat_at_ = Clock::now() + kBeat;
 };
