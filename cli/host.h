@@ -67,6 +67,9 @@ class Host {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
+  /// Lets go of it, before it is destroyed: what has to end there can do so while others are let go of, too.
+  virtual void let_go() {}
+
   /// Adds what it waits for.
   virtual void watch(Poll& poll) = 0;
   /// To be called after each wait, and at wake_at().

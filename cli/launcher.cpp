@@ -19,11 +19,12 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <memory>
-#include <sys/signalfd.h>
 #include <mutex>
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -107,10 +108,7 @@ class Notices {
 Guard guard_of(const Launch& options, Notices& notices) {
   Guard guard = rendezvous::guard_for_ranks();
   guard.encrypt = guard.encrypt || options.encrypt;
-  guard.notice = [](const std::string& text) {
-    const std::string line = fmt::format("trireme run: {}\n", text);
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-  };
+  guard.notice = [&notices](const std::string& text) { notices.add(text); };
   return guard;
 }
 
@@ -131,6 +129,12 @@ class Launcher {
     if (same) err_ = &out_;  // Or a long line of one might have one of the other in it.
     if (options.timeout) timeout_at_ = after(*options.timeout);
   }
+
+  ~Launcher() {
+    each([](Host& host) { host.let_go(); });
+  }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
 
   int run() {
     if (options_.hosts.empty()) {
@@ -223,16 +227,21 @@ class Launcher {
   }
 
   // Where a host may find this machine: by the way towards it, if that is known, or else wherever it tries with success.
-  // Loopback comes last: it is good for a host that is this machine after all.
-  std::vector<std::string> addresses_for(const std::string& host) const {
-    if (!options_.address.empty()) return {options_.address};
-    std::vector<std::string> addresses = rendezvous::choose_addresses(options_.interface);
-    if (const auto on_the_way = rendezvous::address_towards(host)) {
-      const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
-      if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
+  // Loopback comes last: it is good for a host that is this machine after all. Names are looked up in a thread, since who
+  // knows them may be slow.
+  std::future<std::vector<std::string>> addresses_for(const std::string& host) const {
+    if (!options_.address.empty()) {
+      return std::async(std::launch::deferred, [this] { return std::vector{options_.address}; });
     }
-    if (options_.interface.empty()) addresses.emplace_back("127.0.0.1");
-    return addresses;
+    return std::async(std::launch::async, [host, addresses = rendezvous::choose_addresses(options_.interface),
+                                           loopback = options_.interface.empty()]() mutable {
+      if (const auto on_the_way = rendezvous::address_towards(host)) {
+        const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
+        if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
+      }
+      if (loopback) addresses.emplace_back("127.0.0.1");
+      return addresses;
+    });
   }
 
   void start_all() {
@@ -313,6 +322,9 @@ class Launcher {
   void turn() {
     Poll poll;
     poll.on(signals_.descriptor(), POLLIN, [this] { take_signals(); });
+    poll.on(strangers_.descriptor(), POLLIN, [this] {
+      for (const std::string& text : strangers_.take()) say(text);
+    });
     for (Sink* sink : {&out_, &own_err_}) {
       if (sink->pending()) poll.on(sink->descriptor(), POLLOUT, [sink] { sink->write_some(); });
     }
@@ -322,9 +334,6 @@ class Launcher {
     each([](Host& host) { host.settle(); });
     if (out_.broken() && !ending_) {
       say("nobody reads the output any more; ending all ranks");
-    poll.on(strangers_.descriptor(), POLLIN, [this] {
-      for (const std::string& text : strangers_.take()) say(text);
-    });
       status_ = 128 + SIGPIPE;
       end_all();
     }
@@ -499,6 +508,7 @@ class Launcher {
   FileLimit limit_;
   const ReservedPort::Reach reach_;
   std::optional<ReservedPort> reserved_;
+  Notices strangers_;
   const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
@@ -508,7 +518,6 @@ class Launcher {
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
   int status_ = 0;
-  Notices strangers_;
   bool started_ = false;
   bool ending_ = false;  // one way or another
   bool finishing_ = false;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <memory>
 
 namespace trireme {
 namespace {
@@ -288,6 +289,16 @@ TEST(HostsEnd, WhenAHostIsLost) {
   expect_gone(all);
 }
 
+// Agents that take their time are waited for together.
+TEST(HostsEnd, AtOnce) {
+  const Agents agents;
+  const auto start = Clock::now();
+  const std::string slow = agents.write("slow", "#!/bin/sh\nshift; \"$@\"; exec sleep 100\n");
+  std::filesystem::permissions(slow, std::filesystem::perms::owner_all);
+  EXPECT_EQ(run(launch("a:1,b:1,c:1,d:1,e:1,f:1,g:1", slow, "true")).status, 0);
+  EXPECT_LT(seconds_since(start), 10) << "2 s, not 2 s each";
+}
+
 TEST(HostsEnd, AfterTheTimeout) {
   const Agents agents;
   const Ran ran = run(launch("a:1,b:1", agents.plain(), "exec sleep 100", {"--timeout", "1s"}));
@@ -395,6 +406,10 @@ TEST(HostsRefuse, WhatTheyCantDo) {
        "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
        1,
        {"host b", "rank 65535, which does not run there"}},
+      {"gone again",
+       "echo trireme host-agent 3; exit 0",
+       1,
+       {"host b: it is lost", "status 0 before ranks were started there"}},
       {"no end of a line", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}},
   };
   for (const Trouble& trouble : cases) {
@@ -478,6 +493,24 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
   EXPECT_EQ(ran.status, 2);
   EXPECT_TRUE(contains(ran.err, "another program has that port")) << ran.err;
+  // Several are tried one after the other.
+  std::unique_ptr<rendezvous::Server> first;
+  std::unique_ptr<rendezvous::Server> second;
+  while (!second) {
+    try {
+      first = std::make_unique<rendezvous::Server>("", 0, 1);
+      second = std::make_unique<rendezvous::Server>("", static_cast<std::uint16_t>(first->port() + 1), 1);
+    } catch (const Error&) {  // Somebody has the next one.
+    }
+  }
+  const std::string range = fmt::format("{}-{}", first->port(), second->port());
+  const Ran two = run(launch("a:1", agents.plain(), "true", {"--ports", range}));
+  EXPECT_EQ(two.status, 2);
+  EXPECT_TRUE(contains(two.err, fmt::format("all ports from {} to {} are in use here: allow more (--ports)",
+                                            first->port(), second->port())))
+      << two.err;
+  second.reset();
+  EXPECT_EQ(run(launch("a:1", agents.plain(), "true", {"--ports", range})).status, 0);
   const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
                          "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
   EXPECT_EQ(ranks.status, 1);
