@@ -119,7 +119,7 @@ class Launcher {
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
         guard_(guard_of(options, strangers_)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
-        file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
+        file_(names_file(options) ? std::make_unique<OutputFile>(options.report_file) : nullptr),
         ranks_(static_cast<std::size_t>(options.ranks)) {
     for (int rank = 0; rank < options.ranks; ++rank) ranks_[rank].rank = rank;
     struct stat out {};
@@ -166,6 +166,10 @@ class Launcher {
   static Clock::time_point after(Seconds time) {
     constexpr Seconds kLongest = std::chrono::hours(24 * 365);
     return Clock::now() + std::chrono::ceil<Clock::duration>(std::min(time, kLongest));
+  }
+
+  static bool names_file(const Launch& options) {
+    return !options.report_file.empty() && options.report_file != "none";
   }
 
   bool reaches_others() const {
@@ -459,8 +463,20 @@ class Launcher {
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
+    const std::string json = report_as_json(ranks_, stragglers_);
+    if (failed_at_ && any && options_.report_file.empty()) save_unasked(json);
     while (err_->pending() && !err_->broken()) err_->write_some();
-    if (file_) file_->save(report_as_json(ranks_, stragglers_));
+    if (file_) file_->save(json);
+  }
+
+  // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to complain.
+  void save_unasked(const std::string& json) {
+    const std::string path = fmt::format("trireme-report-{}.json", ::getpid());
+    try {
+      OutputFile(path).save(json);
+      say(fmt::format("all of this is in {}, as JSON (--report-file FILE puts it elsewhere, or nowhere: none)", path));
+    } catch (const UsageError&) {
+    }
   }
 
   // A host can't be used, or not any more.

@@ -169,7 +169,8 @@ void add_run(CLI::App& app, Action& run) {
       "are passed on to all ranks.\n"
       "\n"
       "When a rank fails, the others have a second for their last words and are ended, and a table says what each did\n"
-      "last. The exit status is that of the first to fail (128 + signal for one that was killed), 124 after --timeout, "
+      "last; the same is in a file, as JSON. The exit status is that of the first to fail (128 + signal for one that "
+      "was killed), 124 after --timeout, "
       "126 or 127 for a program that can't be started, 2 for wrong use.\n"
       "\n"
       "On several hosts, 'ssh HOST trireme host-agent' (or what --agent says) has to work without questions. The "
@@ -197,8 +198,11 @@ void add_run(CLI::App& app, Action& run) {
   command->add_option("--timeout", options->timeout, "end the run after this time")->type_name("TIME");
   command->add_flag("--report", options->report,
                     "say at the end what each rank did last, and who kept the others waiting");
-  command->add_option("--report-file", options->report_file, "write the report to this file, as JSON")
-      ->type_name("FILE");
+  command
+      ->add_option("--report-file", options->report_file,
+                   "write the report to this file, as JSON, or to none (trireme-report-PID.json, when a run fails)")
+      ->type_name("FILE")
+      ->envname("TRIREME_REPORT_FILE");
   command->add_option("--env", options->variables, "a variable for all ranks; without a value, that which it has here")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);

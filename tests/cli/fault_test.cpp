@@ -165,6 +165,34 @@ std::set<std::string> shared_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     const std::string name = entry.path().filename();
+// Nobody has to ask for it before.
+TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
+  const TemporaryFolder folder;
+  const std::string script = "cd '" + (folder / ".") + "' && unset TRIREME_REPORT_FILE && exec \"$@\"";
+  const auto fault_there = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> all{"/bin/sh", "-c", script, "-", TRIREME_PROGRAM, "run", "-n", "3"};
+    all.insert(all.end(), options.begin(), options.end());
+    return run(all, 60s);
+  };
+  const std::string transport = fmt::format("TRIREME_TRANSPORT={}", GetParam());
+  EXPECT_EQ(fault_there({"--env", transport, TRIREME_FAULT, "--for", "50ms"}).status, 0);
+  EXPECT_TRUE(folder.empty());
+  const std::vector<std::string> kill{"--env", transport, TRIREME_FAULT, "--kill", "1", "--after", "100ms"};
+  std::vector<std::string> quiet{"--report-file", "none"};
+  quiet.insert(quiet.end(), kill.begin(), kill.end());
+  EXPECT_EQ(fault_there(quiet).status, 137);
+  EXPECT_TRUE(folder.empty());
+  const Ran ran = fault_there(kill);
+  EXPECT_EQ(ran.status, 137);
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(ran.err, match, std::regex(R"(in (trireme-report-\d+\.json), as JSON)"))) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(folder / match[1]));
+  ASSERT_EQ(report["ranks"].size(), 3U);
+  EXPECT_TRUE(report["ranks"][1]["cause"]);
+  EXPECT_EQ(report["ranks"][1]["ended"], "was killed by signal 9 (Killed)");
+  EXPECT_FALSE(report["ranks"][0]["cause"]);
+}
+
     if (contains(name, "trireme")) names.insert(name);
   }
   return names;
