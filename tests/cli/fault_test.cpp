@@ -80,6 +80,25 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
+// It should be within a second; a busy machine gets a few.
+TEST_P(Fault, AKilledRankIsNamedSoon) {
+  const std::string script =
+      fmt::format(R"(if [ $RANK = 1 ]; then '{0}' & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
+                  R"(else '{0}' 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
+                  TRIREME_FAULT);
+  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                       "3", "--timeout", "50s", "/bin/sh", "-c", script},
+                      60s);
+  const auto killed = lines_with(ran.out, " killed");
+  ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
+  for (const char* const rank : {"[0] ", "[2] "}) {
+    const auto said = lines_with(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    EXPECT_TRUE(contains(said[0], "rank 1 (")) << said[0];
+    EXPECT_LT(std::stod(said[0].substr(4)) - std::stod(killed[0].substr(4)), 5) << ran.out;
+  }
+}
+
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
   const Ran ran = fault({"--stop", "2", "--after", "100ms", "--deadline", "1s"});
   EXPECT_EQ(ran.status, 1) << ran.err;
@@ -146,25 +165,6 @@ TEST_P(Fault, TheReportNamesWhoComesLate) {
   EXPECT_GT(last, seen * 8 / 10) << ran.err;
 }
 
-TEST_P(Fault, ARunThatGoesWellSaysNothing) {
-  const Ran ran = fault({"--for", "100ms"});
-  EXPECT_EQ(ran.status, 0);
-  EXPECT_EQ(ran.err, "");
-  EXPECT_EQ(ran.out, "");
-}
-
-TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
-  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                       "3", "--timeout", "30s", "/bin/sh", "-c", fmt::format("[ $RANK = 1 ] || '{}'", TRIREME_FAULT)},
-                      60s);
-  EXPECT_EQ(ran.status, 1) << ran.err;
-  EXPECT_EQ(lines_with(ran.err, "exited with status 0 before it came to the rendezvous").size(), 2U) << ran.err;
-}
-
-std::set<std::string> shared_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    const std::string name = entry.path().filename();
 // Nobody has to ask for it before.
 TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
   const TemporaryFolder folder;
@@ -193,6 +193,25 @@ TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
   EXPECT_FALSE(report["ranks"][0]["cause"]);
 }
 
+TEST_P(Fault, ARunThatGoesWellSaysNothing) {
+  const Ran ran = fault({"--for", "100ms"});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.err, "");
+  EXPECT_EQ(ran.out, "");
+}
+
+TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
+  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                       "3", "--timeout", "30s", "/bin/sh", "-c", fmt::format("[ $RANK = 1 ] || '{}'", TRIREME_FAULT)},
+                      60s);
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "exited with status 0 before it came to the rendezvous").size(), 2U) << ran.err;
+}
+
+std::set<std::string> shared_files() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    const std::string name = entry.path().filename();
     if (contains(name, "trireme")) names.insert(name);
   }
   return names;

@@ -386,6 +386,27 @@ TEST(HostsReport, NamesWhoComesLate) {
   EXPECT_GT(last, seen * 8 / 10) << ran.err;
 }
 
+// Here the clock of host b is far ahead, so that its rank would seem to come last if nobody knew.
+TEST(HostsReport, ComparesClocks) {
+  const std::string ahead = "unshare --time --monotonic 1000 --fork --kill-child";
+  if (run({"/bin/sh", "-c", ahead + " true"}).status != 0) GTEST_SKIP() << "no namespaces for clocks here";
+  const Agents agents;
+  const std::string file = agents.write("report.json", "");
+  const Ran ran = run(launch("a:2,b:1", agents.with_trouble(fmt::format(R"(exec {} "$@")", ahead)),
+                             fmt::format("exec '{}' --slow 0 --for 1s", TRIREME_FAULT),
+                             {"--report", "--report-file", file, "--env", "TRIREME_TRANSPORT=tcp"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(file));
+  const std::uint64_t seen = report["collectives_seen"];
+  EXPECT_GT(seen, 10U);
+  std::uint64_t last = 0;
+  for (const auto& rank : report["stragglers"]) {
+    if (rank["rank"] == 0) last = rank["last"];
+    EXPECT_LT(rank["most_s"].get<double>(), 100) << ran.err;
+  }
+  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+}
+
 TEST(HostsRefuse, WhatTheyCantDo) {
   const Agents agents;
   const std::vector<Trouble> cases{
@@ -545,6 +566,46 @@ TEST_F(Netlab, RunsRanksOnAllHosts) {
   const Ran where = run(launch("1:1,2:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*} $MASTER_ADDR"}));
   EXPECT_EQ(sorted_lines(where.out), (std::vector<std::string>{"[0] 10.77.0.1 10.77.0.2", "[1] 10.77.0.1 10.77.0.2"}))
       << where.err;
+}
+
+TEST_F(Netlab, NamesAHostThatIsCutOff) {
+  const PidFiles pids;
+  Started started(launch("0:1,1:1,2:1",
+                         {"/bin/sh", "-c", pids.script() + fmt::format("exec '{}' --deadline 100s", TRIREME_FAULT)}));
+  const auto all = pids.wait_for(3);
+  std::this_thread::sleep_for(1s);
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-switch link set port2 down", name())}).status, 0);
+  EXPECT_TRUE(comes_true([&] { return is_gone(all[0]) && is_gone(all[1]) && is_gone(all[2]); })) << started.err();
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  for (const char* const rank : {"[0] ", "[1] "}) {
+    const std::string err = started.err();
+    const std::size_t begin = err.find(rank);
+    ASSERT_NE(begin, std::string::npos) << err;
+    const std::string said = err.substr(begin, err.find('\n', begin) - begin);
+    EXPECT_TRUE(contains(said, "rank 2 (")) << err;
+    EXPECT_TRUE(contains(said, "is gone (its host has been silent")) << err;
+  }
+}
+
+// Addresses of the launcher that swallow what is sent to them are tried in a bounded time.
+TEST_F(Netlab, FindsTheLauncherAmongManyAddresses) {
+  std::string script = fmt::format("ip -n trireme-{}-1 route add 10.78.0.0/24 dev eth0 && ", name());
+  for (int i = 1; i <= 12; ++i) {
+    script += fmt::format(
+        "ip -n trireme-{0}-0 address add 10.78.0.{1}/32 dev eth0 && "
+        "ip -n trireme-{0}-1 neighbour add 10.78.0.{1} lladdr 02:00:00:00:00:99 dev eth0 && ",
+        name(), i);
+  }
+  // What is added last is tried last.
+  script += fmt::format(
+      "ip -n trireme-{0}-0 address delete 10.77.0.1/24 dev eth0 && ip -n trireme-{0}-0 address add 10.77.0.1/24 dev "
+      "eth0",
+      name());
+  const Ran prepared = run({"/bin/sh", "-c", script});
+  ASSERT_EQ(prepared.status, 0) << prepared.err;
+  const Ran ran = run(launch("1:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*}"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[0] 10.77.0.1\n");
 }
 
 TEST_F(Netlab, EndsAllWhenOneFails) {
