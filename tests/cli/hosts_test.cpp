@@ -336,7 +336,7 @@ TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
 TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
   const Agents agents;
   const Ran ran = run(
-      launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --stop 3 --after 300ms --deadline 2s", TRIREME_FAULT)));
+      launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --stop 3 --after 300ms --deadline 4s", TRIREME_FAULT)));
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_TRUE(contains(ran.err, " on b  was stopped by signal 19 (Stopped (signal)), then ")) << ran.err;
   EXPECT_TRUE(contains(ran.err, "\n*    3  ")) << ran.err;
@@ -346,7 +346,8 @@ TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
 TEST(HostsReport, TellsOfALostHost) {
   const Agents agents;
   const PidFiles pids;
-  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + fmt::format("exec '{}'", TRIREME_FAULT)));
+  Started started(
+      launch("a:1,b:1", agents.with_pid(), "trap '' TERM;" + pids.script() + fmt::format("exec '{}'", TRIREME_FAULT)));
   const auto all = pids.wait_for(2);
   std::this_thread::sleep_for(7s);  // An agent says every 5 s what its ranks do.
   ::kill(agents.pid("b"), SIGKILL);
@@ -570,12 +571,13 @@ TEST_F(Netlab, RunsRanksOnAllHosts) {
 
 TEST_F(Netlab, NamesAHostThatIsCutOff) {
   const PidFiles pids;
-  Started started(launch("0:1,1:1,2:1",
-                         {"/bin/sh", "-c", pids.script() + fmt::format("exec '{}' --deadline 100s", TRIREME_FAULT)}));
+  Started started(launch(
+      "0:1,1:1,2:1",
+      {"/bin/sh", "-c", "trap '' TERM;" + pids.script() + fmt::format("exec '{}' --deadline 100s", TRIREME_FAULT)}));
   const auto all = pids.wait_for(3);
   std::this_thread::sleep_for(1s);
   ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-switch link set port2 down", name())}).status, 0);
-  EXPECT_TRUE(comes_true([&] { return is_gone(all[0]) && is_gone(all[1]) && is_gone(all[2]); })) << started.err();
+  expect_gone(all);
   EXPECT_EQ(started.wait(), 1) << started.err();
   for (const char* const rank : {"[0] ", "[1] "}) {
     const std::string err = started.err();
