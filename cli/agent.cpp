@@ -72,26 +72,34 @@ Agent::Agent(std::string host, std::vector<std::string> command, Offer offer, Si
   }
 }
 
-Agent::~Agent() { exit_status(); }
+Agent::~Agent() {
+  let_go();
+  while (!reap()) std::this_thread::sleep_for(5ms);
+}
 
 // Its end closes the input of what runs on the host, which kills its ranks then.
-int Agent::exit_status() {
+void Agent::let_go() {
   to_agent_.close();
   from_agent_.close();
+  if (!reap_by_) reap_by_ = Clock::now() + kEndPatience;
+}
+
+// Whether it has ended, by force if it takes too long.
+bool Agent::reap() {
+  if (pid_ <= 0) return true;
   int status = 0;
-  if (pid_ > 0) {
-    const auto deadline = Clock::now() + kEndPatience;
-    pid_t ended = 0;
-    while ((ended = ::waitpid(pid_, &status, WNOHANG)) == 0 && Clock::now() < deadline) {
-      std::this_thread::sleep_for(5ms);
-    }
-    if (ended == 0) {
-      ::kill(-pid_, SIGKILL);
-      ::waitpid(pid_, &status, 0);
-    }
-    pid_ = -1;
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const bool late = Clock::now() >= *reap_by_;
+  if (late) ::kill(-pid_, SIGKILL);
+  if (::waitpid(pid_, &status, late ? 0 : WNOHANG) == 0) return false;
+  pid_ = -1;
+  status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return true;
+}
+
+// One that has ended its output is lost, and how it ends says why.
+void Agent::look_at_children() {
+  if (failed_ || !reap_by_ || !reap()) return;
+  fail(explain_end(status_), status_ == 0 ? 1 : status_);
 }
 
 void Agent::watch(Poll& poll) {
@@ -128,7 +136,7 @@ void Agent::read() {
   const ssize_t count = ::read(from_agent_.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) {
-    lose();
+    let_go();
     return;
   }
   heard_at_ = Clock::now();
@@ -159,7 +167,7 @@ void Agent::read_greeting() {
     if (line == kGreeting) {
       greeted_ = true;
       unpacker_.add(std::exchange(before_greeting_, {}));
-      send({{"find", {{"addresses", offer_.addresses}, {"port", offer_.port}}}});
+      send({{"find", {{"addresses", offer_.addresses.get()}, {"port", offer_.port}, {"variables", offer_.variables}}}});
     } else if (line.starts_with(kAnyVersion)) {
       fail(fmt::format("another version of Trireme is installed there, whose agent says '{}' and not '{}'", line,
                        kGreeting),
@@ -182,12 +190,21 @@ void Agent::take(const Message& message) {
     found_ = {.rendezvous = found.at("rendezvous"), .address = found.at("address"), .port = found.at("port")};
     ask_clock();
   }
-  if (message.contains("clock")) take_clock(message.at("clock"), message.at("there"));
+  if (message.contains("clock")) {
+    offset_.take(ClockOffset::Nanoseconds(message.at("clock").get<std::int64_t>()),
+                 ClockOffset::Nanoseconds(message.at("there").get<std::int64_t>()), Clock::now().time_since_epoch());
+  }
   if (message.contains("recorded")) {
     Recorded recorded = to_recorded(message.at("recorded"));
     recorded.rank = one_of_its_own(recorded.rank);
-    recorded.offset = offset_;
+    recorded.offset = offset_.get();
     events_.recorded(recorded);
+  }
+  if (message.contains("alive")) {
+    std::vector<Alive> alive;
+    for (const Message& one : message.at("alive")) alive.push_back(to_alive(one));
+    for (const Alive& one : alive) one_of_its_own(one.rank);
+    events_.alive(alive);
   }
   if (message.contains("ended")) {
     std::vector<End> ended;
@@ -205,7 +222,8 @@ int Agent::one_of_its_own(int rank) const {
 
 void Agent::settle() {
   const auto now = Clock::now();
-  if (failed_) return;
+  if (reap_by_) look_at_children();
+  if (failed_ || reap_by_) return;
   if (now >= heard_at_ + (greeted_ ? std::chrono::seconds(kSilence) : kConnectPatience)) {
     fail(fmt::format("there is no sign of it for {} seconds: check that it can be reached",
                      std::chrono::duration_cast<std::chrono::seconds>(now - heard_at_).count()),
@@ -218,6 +236,7 @@ void Agent::settle() {
 
 std::optional<Clock::time_point> Agent::wake_at() const {
   if (failed_) return std::nullopt;
+  if (reap_by_) return reap_by_;
   if (!greeted_) return heard_at_ + kConnectPatience;
   return std::min(beat_at_, heard_at_ + kSilence);
 }
@@ -246,15 +265,6 @@ void Agent::look() {
 
 void Agent::ask_clock() { send({{"clock", Clock::now().time_since_epoch().count()}}); }
 
-// The answer was given, as far as is known, in the middle of the time that it took.
-void Agent::take_clock(std::int64_t asked, std::int64_t there) {
-  const std::chrono::nanoseconds begin(asked);
-  const std::chrono::nanoseconds took = Clock::now().time_since_epoch() - begin;
-  if (took >= quickest_) return;
-  quickest_ = took;
-  offset_ = std::chrono::nanoseconds(there) - (begin + took / 2);
-}
-
 void Agent::pass_on(int signal, bool /*by_terminal*/) { send({{"signal", signal}}); }
 
 void Agent::finish() {
@@ -262,16 +272,13 @@ void Agent::finish() {
   send({{"finish", true}});
 }
 
-void Agent::lose() {
-  const int status = exit_status();
-  fail(explain_end(status), status == 0 ? 1 : status);
-}
-
 std::string Agent::explain_end(int status) const {
   const std::string command = fmt::format("'{}'", fmt::join(command_, " "));
   if (greeted_) {
-    return fmt::format("it is lost: its agent, {}, ended with status {} while ranks were running there", command,
-                       status);
+    const char* const when = ranks_.empty()     ? "before ranks were started there"
+                             : running_.empty() ? "when its ranks had ended"
+                                                : "while ranks were running there";
+    return fmt::format("it is lost: its agent, {}, ended with status {} {}", command, status, when);
   }
   if (status == 127) {
     return fmt::format(
@@ -292,8 +299,7 @@ void Agent::fail(const std::string& why, int exit_status) {
   running_.clear();
   feeding_ = false;
   quiet_ = true;
-  to_agent_.close();
-  from_agent_.close();
+  let_go();
   events_.failed(fmt::format("host {}: {}", host_, why), exit_status);
 }
 

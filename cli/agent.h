@@ -2,6 +2,7 @@
 // a host.
 #pragma once
 
+#include "cli/clock_offset.h"
 #include "cli/host.h"
 #include "cli/lines.h"
 #include "cli/messages.h"
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,10 +21,11 @@ namespace trireme::cli {
 
 class Agent final : public Host {
  public:
-  /// Where the rendezvous might be reached from there, best first.
+  /// Where the rendezvous might be reached from there.
   struct Offer {
-    std::vector<std::string> addresses;
+    std::future<std::vector<std::string>> addresses;  ///< best first; nobody waits for names before the agent is there
     std::uint16_t port = 0;
+    std::vector<std::string> variables;  ///< by which it knows the secret that is to be proved there
   };
 
   /// What the host says of the way between it and the launcher.
@@ -37,8 +40,10 @@ class Agent final : public Host {
         const std::function<void()>& in_child);
   ~Agent() override;
 
+  void let_go() override;
   void watch(Poll& poll) override;
   void settle() override;
+  void look_at_children() override;
   std::optional<Clock::time_point> wake_at() const override;
   bool ready() const override { return found_.has_value(); }
   void start(const Share& share) override;
@@ -60,23 +65,23 @@ class Agent final : public Host {
   bool read_errors();
   void read_greeting();
   void ask_clock();
-  void take_clock(std::int64_t asked, std::int64_t there);
   void feed();
   void take(const Message& message);
   int one_of_its_own(int rank) const;
-  void lose();
+  bool reap();
   void fail(const std::string& why, int exit_status);
-  int exit_status();
   std::string explain_end(int status) const;
 
   const std::string host_;
   const std::vector<std::string> command_;
-  const Offer offer_;
+  Offer offer_;
   Sink& out_;
   Sink& err_;
   const Events events_;
 
   pid_t pid_ = -1;
+  int status_ = 0;                            // once it has ended
+  std::optional<Clock::time_point> reap_by_;  // it was let go of, or has ended its output: it is to end by then
   Descriptor to_agent_;
   Descriptor from_agent_;
   Descriptor errors_;
@@ -92,8 +97,7 @@ class Agent final : public Host {
   bool feeding_ = false;    // rank 0 is there, and takes more of this process's input
   bool finishing_ = false;  // what it says is read even if nobody takes it
   bool failed_ = false;
-  std::chrono::nanoseconds offset_{0};  // of its clock before this one, as the quickest answer said
-  std::chrono::nanoseconds quickest_ = std::chrono::nanoseconds::max();
+  ClockOffset offset_;
   Clock::time_point heard_at_ = Clock::now();
   Clock::time_point beat_at_ = Clock::now() + kBeat;
 };

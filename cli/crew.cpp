@@ -43,6 +43,7 @@ void Crew::kill_and_reap() {
   for (const Rank& rank : ranks_) {
     if (!rank.ended) rank.signal(SIGKILL);
   }
+  guardian_.reset();  // From here on their numbers may be those of others.
   for (const Rank& rank : ranks_) {
     while (::waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) continue;
   }
@@ -51,6 +52,7 @@ void Crew::kill_and_reap() {
 void Crew::start(const Share& share) {
   report_ = share.report;
   board_ = std::make_unique<Board>(share.ranks);
+  guardian_ = std::make_unique<Guardian>(static_cast<std::size_t>(share.count));
   const Cores cores;
   const bool pin = share.pin && cores.count() >= share.count;
   const std::vector<std::string> common = common_environment(share, cores.count());
@@ -63,7 +65,13 @@ void Crew::start(const Share& share) {
   }
   if (pin) cores.unbind();
   if (!pinned) events_.remark("this system does not let ranks be pinned to cores; they share all of them");
-  if (error != 0) give_up_start(share.command.front(), error);
+  if (error != 0) {
+    give_up_start(share.command.front(), error);
+    return;
+  }
+  std::vector<Alive> alive;
+  for (const Rank& rank : ranks_) alive.push_back({.rank = rank.number, .pid = rank.pid});
+  events_.alive(alive);
 }
 
 std::vector<std::string> Crew::common_environment(const Share& share, int cores) const {
@@ -94,8 +102,9 @@ int Crew::start_rank(const Share& share, int number, const std::vector<std::stri
     command.output = output[0].in.get();
     command.error = output[1].in.get();
   }
-  const Started started = cli::start(command, [this] {
+  const Started started = cli::start(command, [this, &command] {
     in_child_();
+    if (command.own_group) guardian_->guard_this();
     ::fcntl(board_->descriptor(), F_SETFD, 0);  // In the child alone: it is closed on exec here.
   });
   Rank& rank =
@@ -173,6 +182,24 @@ void Crew::drain(Rank& rank) {
 void Crew::close(Stream& stream) {
   stream.lines.end();
   stream.descriptor.close();
+}
+
+void Crew::look_at_children() {
+  look_for_stopped();
+  look_for_ended();
+}
+
+void Crew::look_for_stopped() {
+  std::vector<Alive> changed;
+  for (Rank& rank : ranks_) {
+    siginfo_t info{};
+    if (rank.ended || ::waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WCONTINUED | WNOHANG) != 0)
+      continue;
+    if (info.si_pid == 0) continue;
+    rank.stopped_by = info.si_code == CLD_STOPPED ? info.si_status : 0;
+    changed.push_back({.rank = rank.number, .pid = rank.pid, .stopped_by = rank.stopped_by});
+  }
+  if (!changed.empty()) events_.alive(changed);
 }
 
 void Crew::look_for_ended() {

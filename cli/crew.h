@@ -1,6 +1,7 @@
 // The ranks of a host as children of this process.
 #pragma once
 
+#include "cli/guardian.h"
 #include "cli/host.h"
 #include "cli/lines.h"
 #include "cli/process.h"
@@ -30,7 +31,7 @@ class Crew final : public Host {
 
   void watch(Poll& poll) override;
   void settle() override;
-  void look_for_ended() override;
+  void look_at_children() override;
   bool ready() const override { return true; }
   void start(const Share& share) override;
   std::vector<int> running() const override;
@@ -55,6 +56,7 @@ class Crew final : public Host {
     pid_t pid = -1;
     bool own_group = true;       // with all that it starts
     bool ended = false;          // though still there as a zombie, so that its number is not given to another
+    int stopped_by = 0;          // a signal
     std::uint64_t recorded = 0;  // operations that have been told of
     std::vector<Stream> streams{};
 
@@ -65,6 +67,8 @@ class Crew final : public Host {
   int start_rank(const Share& share, int number, const std::vector<std::string>& common);
   void give_up_start(const std::string& program, int error);
   void kill_and_reap();
+  void look_for_stopped();
+  void look_for_ended();
   void look_at(Rank& rank);
   static bool read(Stream& stream);
   static void drain(Rank& rank);
@@ -78,6 +82,7 @@ class Crew final : public Host {
   int input_;
   bool report_ = false;
   std::unique_ptr<Board> board_;  // once they are started
+  std::unique_ptr<Guardian> guardian_;
   std::vector<Rank> ranks_;
 };
 

@@ -27,6 +27,13 @@ struct Share {
   bool report = false;                   ///< all operations of ranks are wanted, not only the last
 };
 
+/// The process of a rank that has not ended.
+struct Alive {
+  int rank = 0;
+  int pid = 0;
+  int stopped_by = 0;  ///< the signal; 0: it runs
+};
+
 /// How a rank ended.
 struct End {
   int rank = 0;
@@ -48,8 +55,9 @@ class Host {
  public:
   /// What the launcher wants to hear. A host that has failed runs nothing any more.
   struct Events {
-    std::function<void(const std::vector<End>&)> ended;  ///< after what they had recorded
-    std::function<void(const Recorded&)> recorded;       ///< as look() asked for, and when a rank ends
+    std::function<void(const std::vector<Alive>&)> alive;  ///< when they are started, and when one stops or goes on
+    std::function<void(const std::vector<End>&)> ended;    ///< after what they had recorded
+    std::function<void(const Recorded&)> recorded;         ///< as look() asked for, and when a rank ends
     std::function<void(const std::string& why, int exit_status)> failed;
     std::function<void(const std::string&)> remark;  ///< something that people should know
   };
@@ -59,13 +67,16 @@ class Host {
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
 
+  /// Lets go of it, before it is destroyed: what has to end there can do so while others are let go of, too.
+  virtual void let_go() {}
+
   /// Adds what it waits for.
   virtual void watch(Poll& poll) = 0;
   /// To be called after each wait, and at wake_at().
   virtual void settle() = 0;
   virtual std::optional<Clock::time_point> wake_at() const { return std::nullopt; }
-  /// A child of this process has ended.
-  virtual void look_for_ended() {}
+  /// A child of this process has ended, was stopped or goes on.
+  virtual void look_at_children() {}
 
   /// Whether ranks can be started.
   virtual bool ready() const = 0;

@@ -5,12 +5,15 @@
 #include "cli/launcher.h"
 #include "cli/messages.h"
 #include "cli/reserved_port.h"
+#include "rendezvous/client.h"
+#include "rendezvous/guard.h"
 #include "rendezvous/socket.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -28,6 +31,20 @@ using namespace std::chrono_literals;
 
 // For one address of the launcher's; those that are no way to it mostly say so at once.
 constexpr auto kTryPatience = 3s;
+// For all of them: nothing is said meanwhile, and the launcher takes a long silence for the end of this host.
+constexpr auto kFindPatience = 20s;
+static_assert(kFindPatience < kSilence);
+
+rendezvous::Lookup lookup_in(const std::vector<std::string>& variables) {
+  return [&variables](const char* name) -> std::optional<std::string> {
+    const std::string begin = fmt::format("{}=", name);
+    // The last that is said of it counts.
+    for (auto variable = variables.rbegin(); variable != variables.rend(); ++variable) {
+      if (variable->starts_with(begin)) return variable->substr(begin.size());
+    }
+    return std::nullopt;
+  };
+}
 
 class HostAgent {
  public:
@@ -69,13 +86,14 @@ class HostAgent {
     if (now < beat_at_) return;
     beat_at_ = now + kBeat;
     send({{"beat", true}});
+    crew_.look();  // Should this host be lost, it is known what its ranks did not long before.
   }
 
   void take_signals() {
     signalfd_siginfo info{};
     while (::read(signals_.descriptor(), &info, sizeof(info)) == sizeof(info)) {
       const int signal = static_cast<int>(info.ssi_signo);
-      if (signal == SIGCHLD) crew_.look_for_ended();
+      if (signal == SIGCHLD) crew_.look_at_children();
       if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT) over_ = true;
     }
   }
@@ -116,17 +134,30 @@ class HostAgent {
   void find(const Message& offer) {
     const std::vector<std::string> addresses = offer.at("addresses");
     const std::uint16_t port = offer.at("port");
+    const std::vector<std::string> variables = offer.at("variables");
+    Guard guard;
+    try {
+      guard = rendezvous::guard_from_environment(lookup_in(variables));
+    } catch (const UsageError& error) {
+      fail(error.what(), kWrongUse);
+      return;
+    }
+    const auto over = Clock::now() + kFindPatience;
     std::vector<std::string> tried;
     for (const std::string& address : addresses) {
       try {
-        const auto way =
-            rendezvous::connect_to(rendezvous::resolve(address, port).front(), Clock::now() + kTryPatience);
+        const auto left = static_cast<int>(addresses.size() - tried.size());
+        const auto deadline = Clock::now() + std::min<Clock::duration>(kTryPatience, (over - Clock::now()) / left);
+        auto way = rendezvous::connect_to(rendezvous::resolve(address, port).front(), deadline);
+        const std::string own = rendezvous::local_number(way);
+        // Many machines have something at any address and port: only the launcher knows the secret.
+        rendezvous::Client::visit(std::move(way), guard, deadline);
         send({{"found",
                {{"rendezvous", address},
-                {"address", rendezvous::local_number(way)},
+                {"address", own},
                 {"port", master_port_.emplace(ReservedPort::Reach::everywhere).number()}}}});
         return;
-      } catch (const SystemError& error) {
+      } catch (const Error& error) {
         tried.push_back(fmt::format("{} ({})", rendezvous::format_host_and_port(address, port), error.what()));
       }
     }
@@ -170,7 +201,13 @@ class HostAgent {
   }
 
   Crew::Events events() {
-    return {.ended =
+    return {.alive =
+                [this](const std::vector<Alive>& alive) {
+                  Message all = Message::array();
+                  for (const Alive& one : alive) all.push_back(to_message(one));
+                  send({{"alive", all}});
+                },
+            .ended =
                 [this](const std::vector<End>& ended) {
                   // What they said comes before.
                   if (out_.pending()) send({{"out", out_.take()}});

@@ -16,13 +16,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
+#include <future>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,8 +42,6 @@ constexpr auto kLastWords = 1s;
 
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;
-
-std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
 
 bool is_this_machine(const std::string& host) { return host == "localhost" || rendezvous::is_loopback(host); }
 
@@ -67,22 +66,49 @@ std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezv
     try {
       return std::make_unique<rendezvous::Server>(host, static_cast<std::uint16_t>(port), ranks,
                                                   rendezvous::Meetings::many, "trireme run", guard);
-    } catch (const SystemError&) {
-      if (port == ports.last) throw;
+    } catch (const rendezvous::PortInUse&) {
+      if (ports.first == ports.last) throw;
+      if (port == ports.last) {
+        throw SystemError(
+            fmt::format("all ports from {} to {} are in use here: allow more (--ports)", ports.first, ports.last));
+      }
     }
   }
 }
 
-// Strangers at the rendezvous are told of by its own thread, in a line at once, once ranks are started: until then it is
-// hosts that try whether they reach it.
-Guard guard_of(const Launch& options, const std::atomic<bool>& started) {
+// What the rendezvous says of strangers, from its thread to that which writes.
+class Notices {
+ public:
+  Notices() {
+    if (!bell_) fail_with_errno("no descriptor for notices");
+  }
+
+  /// Readable when there are some.
+  int descriptor() const { return bell_.get(); }
+
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    texts_.push_back(text);
+    ::eventfd_write(bell_.get(), 1);
+  }
+
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    eventfd_t times = 0;
+    ::eventfd_read(bell_.get(), &times);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  Descriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+Guard guard_of(const Launch& options, Notices& notices) {
   Guard guard = rendezvous::guard_for_ranks();
   guard.encrypt = guard.encrypt || options.encrypt;
-  guard.notice = [&started](const std::string& text) {
-    if (!started) return;
-    const std::string line = fmt::format("trireme run: {}\n", text);
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-  };
+  guard.notice = [&notices](const std::string& text) { notices.add(text); };
   return guard;
 }
 
@@ -91,9 +117,9 @@ class Launcher {
   explicit Launcher(const Launch& options)
       : options_(options),
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
-        guard_(guard_of(options, started_)),
+        guard_(guard_of(options, strangers_)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
-        file_(options.report_file.empty() ? nullptr : std::make_unique<OutputFile>(options.report_file)),
+        file_(names_file(options) ? std::make_unique<OutputFile>(options.report_file) : nullptr),
         ranks_(static_cast<std::size_t>(options.ranks)) {
     for (int rank = 0; rank < options.ranks; ++rank) ranks_[rank].rank = rank;
     struct stat out {};
@@ -103,6 +129,12 @@ class Launcher {
     if (same) err_ = &out_;  // Or a long line of one might have one of the other in it.
     if (options.timeout) timeout_at_ = after(*options.timeout);
   }
+
+  ~Launcher() {
+    each([](Host& host) { host.let_go(); });
+  }
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
 
   int run() {
     if (options_.hosts.empty()) {
@@ -136,6 +168,10 @@ class Launcher {
     return Clock::now() + std::chrono::ceil<Clock::duration>(std::min(time, kLongest));
   }
 
+  static bool names_file(const Launch& options) {
+    return !options.report_file.empty() && options.report_file != "none";
+  }
+
   bool reaches_others() const {
     return std::any_of(options_.hosts.begin(), options_.hosts.end(),
                        [&](const HostSlots& host) { return !options_.agent.empty() || !is_this_machine(host.host); });
@@ -160,7 +196,11 @@ class Launcher {
   }
 
   Host::Events events_of(const std::string& host) {
-    return {.ended =
+    return {.alive =
+                [this, host](const std::vector<Alive>& alive) {
+                  for (const Alive& one : alive) take_alive(host, one);
+                },
+            .ended =
                 [this, host](const std::vector<End>& ended) {
                   for (const End& end : ended) conclude(host, end);
                 },
@@ -183,23 +223,29 @@ class Launcher {
     const bool shell = std::filesystem::path(command.front()).filename() == "ssh";
     command.insert(command.end(),
                    {name, shell ? quoted(options_.agent_program) : options_.agent_program, "host-agent"});
-    auto agent = std::make_unique<Agent>(name, command, Agent::Offer{addresses_for(name), server_->port()}, out_, *err_,
-                                         events_of(name), in_child());
+    auto agent = std::make_unique<Agent>(
+        name, command, Agent::Offer{addresses_for(name), server_->port(), with_guard(options_.variables)}, out_, *err_,
+        events_of(name), in_child());
     Agent* const seen = agent.get();
     places_.push_back({name, ranks, 0, std::move(agent), seen});
   }
 
   // Where a host may find this machine: by the way towards it, if that is known, or else wherever it tries with success.
-  // Loopback comes last: it is good for a host that is this machine after all.
-  std::vector<std::string> addresses_for(const std::string& host) const {
-    if (!options_.address.empty()) return {options_.address};
-    std::vector<std::string> addresses = rendezvous::choose_addresses(options_.interface);
-    if (const auto on_the_way = rendezvous::address_towards(host)) {
-      const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
-      if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
+  // Loopback comes last: it is good for a host that is this machine after all. Names are looked up in a thread, since who
+  // knows them may be slow.
+  std::future<std::vector<std::string>> addresses_for(const std::string& host) const {
+    if (!options_.address.empty()) {
+      return std::async(std::launch::deferred, [this] { return std::vector{options_.address}; });
     }
-    if (options_.interface.empty()) addresses.emplace_back("127.0.0.1");
-    return addresses;
+    return std::async(std::launch::async, [host, addresses = rendezvous::choose_addresses(options_.interface),
+                                           loopback = options_.interface.empty()]() mutable {
+      if (const auto on_the_way = rendezvous::address_towards(host)) {
+        const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
+        if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
+      }
+      if (loopback) addresses.emplace_back("127.0.0.1");
+      return addresses;
+    });
   }
 
   void start_all() {
@@ -221,14 +267,19 @@ class Launcher {
       share.variables.push_back(fmt::format("MASTER_PORT={}", master_port));
       share.variables.push_back(
           fmt::format("TRIREME_RENDEZVOUS={}", rendezvous::format_host_and_port(rendezvous, server_->port())));
-      std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(share.variables));
+      share.variables = with_guard(std::move(share.variables));
       place.first = first;
       first += place.ranks;
       started_ = true;
       if (options_.report) look_at_ = Clock::now() + kLook;
       place.host->start(share);
-      if (ending_) return;  // Its program is not there.
+      if (failed_at_) return;  // Its program is not there.
     }
+  }
+
+  std::vector<std::string> with_guard(std::vector<std::string> variables) const {
+    std::ranges::copy(rendezvous::variables_for_ranks(guard_), std::back_inserter(variables));
+    return variables;
   }
 
   // Of the host of rank 0, as the others reach it: what is loopback to itself is where they reach the launcher.
@@ -275,6 +326,9 @@ class Launcher {
   void turn() {
     Poll poll;
     poll.on(signals_.descriptor(), POLLIN, [this] { take_signals(); });
+    poll.on(strangers_.descriptor(), POLLIN, [this] {
+      for (const std::string& text : strangers_.take()) say(text);
+    });
     for (Sink* sink : {&out_, &own_err_}) {
       if (sink->pending()) poll.on(sink->descriptor(), POLLOUT, [sink] { sink->write_some(); });
     }
@@ -310,6 +364,7 @@ class Launcher {
       if (!(started_ && all_ended()) && !ending_) {
         say(fmt::format("the time of {} is over; ending all ranks", format_time(*options_.timeout)));
         status_ = kTimedOut;
+        if (!failed_at_) failed_at_ = now;
         end_all();
       }
     }
@@ -329,7 +384,7 @@ class Launcher {
       // The terminal sends to all of its group itself.
       const bool by_terminal = info.ssi_code == SI_KERNEL;
       if (signal == SIGCHLD) {
-        each([](Host& host) { host.look_for_ended(); });
+        each([](Host& host) { host.look_at_children(); });
         continue;
       }
       each([&](Host& host) { host.pass_on(signal, by_terminal); });
@@ -339,6 +394,14 @@ class Launcher {
       if (!started_ && signal == SIGHUP) begin_grace();
       if (!started_ && ending_ && status_ == 0) status_ = 128 + signal;
     }
+  }
+
+  void take_alive(const std::string& host, const Alive& alive) {
+    RankReport& rank = ranks_[alive.rank];
+    rank.pid = alive.pid;
+    rank.host = host;
+    // Who is ended is made to go on for that.
+    if (!ending_) rank.stopped_by = alive.stopped_by;
   }
 
   void conclude(const std::string& host, const End& end) {
@@ -353,12 +416,12 @@ class Launcher {
     tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
+    // A shell around the program exits with the status that a killed one has.
+    if (!ending_) rank.killed = status > 128 && status != 128 + SIGABRT;
     if (ending_ || failed_at_) return;
     rank.failed = true;
-    failed_at_ = Clock::now();
     say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
-    // They know it too, and may have something to say about it.
-    end_at_ = Clock::now() + kLastWords;
+    end_soon();
   }
 
   void tell_fate(RankReport& rank, const std::string& how, const std::string& where) {
@@ -373,6 +436,8 @@ class Launcher {
       for (int number = place.first; number < place.first + place.ranks; ++number) {
         if (!ranks_[number].fate.empty()) continue;
         ranks_[number].host = host;
+        ranks_[number].lost = true;
+        ranks_[number].killed = !failed_at_;
         tell_fate(ranks_[number], "was on a host that is lost", "on " + host);
       }
     }
@@ -387,18 +452,31 @@ class Launcher {
   }
 
   void report() {
-    if (!failed_at_ && !options_.report && !file_) return;
+    if (status_ == 0 && !options_.report && !file_) return;
     stragglers_.settle();
     stragglers_.settle();
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
-    const bool any =
-        std::any_of(ranks_.begin(), ranks_.end(), [](const RankReport& rank) { return rank.last.has_value(); });
+    if (failed_at_) mark_causes(ranks_);
+    const bool any = std::any_of(ranks_.begin(), ranks_.end(),
+                                 [](const RankReport& rank) { return rank.last || rank.stopped_by != 0; });
     std::string text;
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
+    const std::string json = report_as_json(ranks_, stragglers_);
+    if (failed_at_ && any && options_.report_file.empty()) save_unasked(json);
     while (err_->pending() && !err_->broken()) err_->write_some();
-    if (file_) file_->save(report_as_json(ranks_, stragglers_));
+    if (file_) file_->save(json);
+  }
+
+  // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to complain.
+  void save_unasked(const std::string& json) {
+    const std::string path = fmt::format("trireme-report-{}.json", ::getpid());
+    try {
+      OutputFile(path).save(json);
+      say(fmt::format("all of this is in {}, as JSON (--report-file FILE puts it elsewhere, or nowhere: none)", path));
+    } catch (const UsageError&) {
+    }
   }
 
   // A host can't be used, or not any more.
@@ -406,11 +484,20 @@ class Launcher {
     if (status_ == 0) status_ = exit_status;
     if (ending_ && started_) return;
     say(fmt::format("{}{}", why, all_ended() ? "" : "; ending the other ranks"));
-    end_all();
+    started_ ? end_soon() : end_all();
   }
 
+  // Those that are left know what happened too, and may have something to say about it.
+  void end_soon() {
+    if (failed_at_) return;
+    failed_at_ = Clock::now();
+    end_at_ = *failed_at_ + kLastWords;
+  }
+
+  // What ranks did last is asked first: a host may be gone before it has said how they ended.
   void end_all() {
     end_at_.reset();
+    each([](Host& host) { host.look(); });
     each([](Host& host) { host.end(); });
     begin_grace();
   }
@@ -437,7 +524,7 @@ class Launcher {
   FileLimit limit_;
   const ReservedPort::Reach reach_;
   std::optional<ReservedPort> reserved_;
-  std::atomic<bool> started_{false};
+  Notices strangers_;
   const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
   std::unique_ptr<OutputFile> file_;
@@ -447,11 +534,12 @@ class Launcher {
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;
   int status_ = 0;
+  bool started_ = false;
   bool ending_ = false;  // one way or another
   bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience
   std::optional<Clock::time_point> timeout_at_;
-  std::optional<Clock::time_point> failed_at_;  // the first rank
+  std::optional<Clock::time_point> failed_at_;  // the first rank or host, or the time was over
   std::optional<Clock::time_point> look_at_;    // records
   std::optional<Clock::time_point> end_at_;     // those that did not end by themselves
   std::optional<Clock::time_point> kill_at_;

@@ -22,7 +22,7 @@ struct Launch {
   std::optional<Seconds> timeout{};      ///< for the whole run
   bool encrypt = false;                  ///< what ranks say to each other over the network
   bool report = false;                   ///< on all ranks and who kept the others waiting, even if all is well
-  std::string report_file{};             ///< where the report goes as JSON; empty: nowhere
+  std::string report_file{};             ///< where the report goes as JSON; "none"; empty: here, if the run fails
 
   std::vector<HostSlots> hosts{};    ///< with `ranks` slots together; none: this machine
   std::vector<std::string> agent{};  ///< what runs a command on a host, given the host and the command; empty: ssh
@@ -32,6 +32,7 @@ struct Launch {
   rendezvous::Ports ports{};         ///< at which this program may listen
 };
 
+inline constexpr int kWrongUse = 2;
 inline constexpr int kTimedOut = 124;
 inline constexpr int kNotExecutable = 126;
 inline constexpr int kNotFound = 127;

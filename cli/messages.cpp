@@ -122,6 +122,12 @@ Recorded to_recorded(const Message& message) {
   return recorded;
 }
 
+Message to_message(const Alive& alive) { return {alive.rank, alive.pid, alive.stopped_by}; }
+
+Alive to_alive(const Message& message) {
+  return {.rank = message.at(0), .pid = message.at(1), .stopped_by = message.at(2)};
+}
+
 Message to_message(const End& end) { return {end.rank, end.pid, end.exited, end.status, end.dumped}; }
 
 End to_end(const Message& message) {

@@ -5,7 +5,7 @@
 //
 //   launcher                                        agent
 //                                                <- greeting
-//   find     addresses and port of the rendezvous ->
+//   find     addresses and port of the rendezvous, and the variables with the job's secret ->
 //                                                <- found    the address that it reaches, its own on the way, a free port
 //   start    a Share, and the folder             ->
 //                                                <- out, err   bytes
@@ -13,6 +13,7 @@
 //                                                <- clock      the same, and the agent's
 //   look                                         ->
 //                                                <- recorded   what a rank did; also before it has ended
+//                                                <- alive      ranks, their processes, and what stopped them
 //                                                <- ended      ranks, and how
 //   fate     a rank of any host, and how it ended ->
 //                                                <- quiet      nothing more comes of the ranks
@@ -40,7 +41,7 @@ namespace trireme::cli {
 using Message = nlohmann::json;
 
 /// The number goes up when launchers and agents of different builds would misunderstand each other.
-inline constexpr std::string_view kGreeting = "trireme host-agent 2";
+inline constexpr std::string_view kGreeting = "trireme host-agent 3";
 
 /// How often each side says that it is there, and after how long a silence it is taken for dead.
 inline constexpr std::chrono::seconds kBeat{5};
@@ -63,6 +64,8 @@ class Unpacker {
 
 Message to_message(const Share& share);
 Share to_share(const Message& message);
+Message to_message(const Alive& alive);
+Alive to_alive(const Message& message);
 Message to_message(const End& end);
 Message to_message(const Recorded& recorded);
 Recorded to_recorded(const Message& message);

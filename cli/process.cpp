@@ -4,10 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+#include <set>
 #include <string_view>
 #include <sys/prctl.h>
 #include <system_error>
@@ -19,17 +20,16 @@ namespace {
 // Should the program not be executed; nobody looks at it then.
 constexpr int kNeverExecuted = 126;
 
-// This process's environment with some variables set anew.
+// This process's environment with some variables set anew. Of those that are set twice, the last counts: programs would
+// take the first.
 std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
-  const auto is_kept = [&](std::string_view old) {
-    const std::string_view name = old.substr(0, old.find('=') + 1);
-    return std::none_of(variables.begin(), variables.end(),
-                        [&](const std::string& variable) { return variable.starts_with(name); });
+  std::vector<std::string> all;
+  std::set<std::string_view> names;
+  const auto add = [&](std::string_view variable) {
+    if (names.insert(variable.substr(0, variable.find('='))).second) all.emplace_back(variable);
   };
-  std::vector<std::string> all = variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (is_kept(*variable)) all.emplace_back(*variable);
-  }
+  for (auto variable = variables.rbegin(); variable != variables.rend(); ++variable) add(*variable);
+  for (char** variable = environ; *variable != nullptr; ++variable) add(*variable);
   return all;
 }
 
@@ -49,6 +49,8 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 }
 
 }  // namespace
+
+std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
 
 void fail_with_errno(const std::string& what) {
   throw SystemError(fmt::format("{}: {}", what, std::generic_category().message(errno)));

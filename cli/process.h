@@ -16,6 +16,9 @@ namespace trireme::cli {
 
 using rendezvous::Descriptor;
 
+/// "signal 9 (Killed)"
+std::string name_of_signal(int signal);
+
 /// Throws SystemError with errno's reason.
 [[noreturn]] void fail_with_errno(const std::string& what);
 
@@ -67,7 +70,7 @@ inline constexpr int kNull = -2;
 
 struct Command {
   std::vector<std::string> words;        ///< the program and its arguments
-  std::vector<std::string> variables{};  ///< NAME=value, in place of or besides those of this process
+  std::vector<std::string> variables{};  ///< NAME=value, in place of or besides those of this process; the last counts
   bool own_group = true;                 ///< in a process group of its own
   int death_signal = SIGKILL;            ///< that it gets should the thread that starts it die
   int input = kOwn;

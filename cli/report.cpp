@@ -1,5 +1,6 @@
 #include "cli/report.h"
 
+#include "cli/process.h"
 #include "rendezvous/meeting.h"
 #include "trireme/units.h"
 
@@ -19,7 +20,8 @@ constexpr std::uint32_t kWorld = 1;  // the first communicator's context
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
 
 std::string describe_last(const RankReport& rank) {
-  if (!rank.last) return "nothing: it called no collective";
+  if (!rank.last) return rank.lost ? "not known" : "nothing: it called no collective";
+  if (rank.lost) return fmt::format("{}, when it was last heard of", rank.last->describe());
   if (rank.last->ended) {
     return fmt::format("{}, ended {} before", rank.last->describe(), format(rank.seen - *rank.last->ended));
   }
@@ -27,8 +29,8 @@ std::string describe_last(const RankReport& rank) {
 }
 
 std::string describe_fate(const RankReport& rank) {
-  if (rank.fate.empty()) return "was running";
-  return rank.fate;
+  const std::string fate = rank.fate.empty() ? "was running" : rank.fate;
+  return rank.stopped_by == 0 ? fate : fmt::format("was stopped by {}, then {}", name_of_signal(rank.stopped_by), fate);
 }
 
 std::string pid_and_host(const RankReport& rank) {
@@ -36,7 +38,10 @@ std::string pid_and_host(const RankReport& rank) {
 }
 
 Json to_json(const RankReport& rank) {
-  Json json = {{"rank", rank.rank}, {"pid", rank.pid}, {"ended", rank.fate}, {"failed", rank.failed}};
+  Json json = {
+      {"rank", rank.rank}, {"pid", rank.pid}, {"ended", rank.fate}, {"failed", rank.failed}, {"cause", rank.cause}};
+  if (rank.lost) json["lost"] = true;
+  if (rank.stopped_by != 0) json["stopped_by_signal"] = rank.stopped_by;
   if (!rank.host.empty()) json["host"] = rank.host;
   if (rank.last) {
     const Record& last = *rank.last;
@@ -52,26 +57,38 @@ using Place = std::pair<std::uint32_t, std::uint32_t>;  // context and sequence
 
 Place place_of(const Record& record) { return {record.context, record.sequence}; }
 
-// "3 of 4 ranks were in operation 146, ...; rank 2 was not": where most were that had not come to an end, if any were.
-std::string describe_missing(const std::vector<RankReport>& ranks) {
+// Where most ranks were that had not come to an end, and who was not there.
+struct Missing {
+  const RankReport* there = nullptr;  // one of them; none: there is no such place
+  int waiting = 0;
+  std::vector<int> ranks{};
+};
+
+Missing find_missing(const std::vector<RankReport>& ranks) {
   std::map<Place, int> waiting;
+  Missing missing;
   for (const RankReport& rank : ranks) {
-    if (rank.last && !rank.last->ended && rank.last->call.kind == CallKind::collective) ++waiting[place_of(*rank.last)];
+    if (!rank.last || rank.last->ended || rank.last->call.kind != CallKind::collective) continue;
+    const int count = ++waiting[place_of(*rank.last)];
+    if (count > missing.waiting) missing = {.there = &rank, .waiting = count};
   }
-  const auto most = std::max_element(waiting.begin(), waiting.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == waiting.end() || most->second == static_cast<int>(ranks.size())) return {};
-  const auto is_there = [&](const RankReport& rank) { return rank.last && place_of(*rank.last) == most->first; };
-  std::vector<int> missing;
+  if (missing.there == nullptr) return missing;
+  const Place place = place_of(*missing.there->last);
   for (const RankReport& rank : ranks) {
     // Of another communicator it may not be a member.
-    const bool member = rank.last ? rank.last->context == most->first.first : most->first.first == kWorld;
-    if (member && !is_there(rank)) missing.push_back(rank.rank);
+    const bool member = rank.last ? rank.last->context == place.first : place.first == kWorld;
+    if (member && !(rank.last && place_of(*rank.last) == place)) missing.ranks.push_back(rank.rank);
   }
-  if (missing.empty()) return {};
-  const RankReport& one = *std::find_if(ranks.begin(), ranks.end(), is_there);
-  return fmt::format("{} of {} ranks were in {}; {} {} not\n", most->second, ranks.size(), one.last->describe(),
-                     rendezvous::list_ranks(missing), missing.size() == 1 ? "was" : "were");
+  return missing;
+}
+
+// "3 of 4 ranks were in operation 146, ...; rank 2 was not"
+std::string describe_missing(const std::vector<RankReport>& ranks) {
+  const Missing missing = find_missing(ranks);
+  if (missing.ranks.empty()) return {};
+  return fmt::format("{} of {} ranks were in {}; {} {} not\n", missing.waiting, ranks.size(),
+                     missing.there->last->describe(), rendezvous::list_ranks(missing.ranks),
+                     missing.ranks.size() == 1 ? "was" : "were");
 }
 
 }  // namespace
@@ -113,6 +130,24 @@ void Stragglers::count(const Arrivals& arrivals) {
   ++operations_;
 }
 
+void mark_causes(std::vector<RankReport>& ranks) {
+  bool found = false;
+  for (RankReport& rank : ranks) {
+    rank.cause = rank.stopped_by != 0 || rank.killed;
+    found = found || rank.cause;
+  }
+  if (found) return;
+  const Missing missing = find_missing(ranks);
+  const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.failed; });
+  const bool missed_others = first == ranks.end() || (missing.there != nullptr && first->last && !first->last->ended &&
+                                                      place_of(*first->last) == place_of(*missing.there->last));
+  if (missed_others && !missing.ranks.empty()) {
+    for (const int rank : missing.ranks) ranks[rank].cause = true;
+  } else if (first != ranks.end()) {
+    first->cause = true;
+  }
+}
+
 std::string format_ranks(const std::vector<RankReport>& ranks) {
   std::size_t pid_width = 3;
   std::size_t fate_width = 5;
@@ -123,8 +158,11 @@ std::string format_ranks(const std::vector<RankReport>& ranks) {
   std::string text =
       fmt::format("{:>6}  {:<{}}  {:<{}}  {}\n", "rank", "pid", pid_width, "ended", fate_width, "what it did last");
   for (const RankReport& rank : ranks) {
-    text += fmt::format("{:>1}{:>5}  {:<{}}  {:<{}}  {}\n", rank.failed ? "*" : " ", rank.rank, pid_and_host(rank),
+    text += fmt::format("{:>1}{:>5}  {:<{}}  {:<{}}  {}\n", rank.cause ? "*" : " ", rank.rank, pid_and_host(rank),
                         pid_width, describe_fate(rank), fate_width, describe_last(rank));
+  }
+  if (std::any_of(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.cause; })) {
+    text += "* is what the failure seems to come from\n";
   }
   return text + describe_missing(ranks);
 }

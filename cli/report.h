@@ -19,7 +19,11 @@ struct RankReport {
   int pid = 0;
   std::string host = {};  ///< empty: this one
   std::string fate = {};  ///< "was killed by signal 9 (Killed)"; empty: it still ran
-  bool failed = false;    ///< by itself, and not because it was ended
+  int stopped_by = 0;     ///< the signal by which it was stopped before that
+  bool killed = false;    ///< by a signal that was not its own abort(), and not because it was ended; or with its host
+  bool lost = false;      ///< with its host: the last that was heard is old, or nothing was
+  bool failed = false;    ///< the first of all
+  bool cause = false;     ///< of the failure, as far as can be seen; see mark_causes()
   std::optional<Record> last = {};
   std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
 };
@@ -56,6 +60,10 @@ class Stragglers {
   std::map<int, Rank> ranks_;
   std::uint64_t operations_ = 0;
 };
+
+/// Marks whom a failure comes from: those that were stopped, killed or lost; or else the first to fail. But one that gave up in an
+/// operation to which others never came is not to blame: they are. So they are when nobody failed, and the time was over.
+void mark_causes(std::vector<RankReport>& ranks);
 
 /// A table: a line a rank. Below it, who was not where most ranks were.
 std::string format_ranks(const std::vector<RankReport>& ranks);

@@ -69,9 +69,9 @@ std::vector<HostSlots> hosts_of(const Options& options) {
   return {};
 }
 
-// Those of this process that ranks on other hosts get too.
+// Those of this process that ranks on other hosts get too, but not where another launcher's ranks meet.
 bool is_passed_on(std::string_view variable) {
-  if (variable.starts_with("TRIREME_RENDEZVOUS=")) return false;
+  if (variable.starts_with("TRIREME_RENDEZVOUS=") || variable.starts_with("TRIREME_BOARD=")) return false;
   for (const std::string_view prefix : {"TRIREME_", "OMP_", "OPENBLAS_", "MKL_"}) {
     if (variable.starts_with(prefix)) return true;
   }
@@ -169,8 +169,9 @@ void add_run(CLI::App& app, Action& run) {
       "are passed on to all ranks.\n"
       "\n"
       "When a rank fails, the others have a second for their last words and are ended, and a table says what each did\n"
-      "last. The exit status is that of the first to fail (128 + signal for one that was killed), 124 after --timeout, "
-      "126 or 127 for a program that can't be started, 2 for wrong use.\n"
+      "last; the same is in a file, as JSON. The exit status is that of the first to fail (128 + signal for one that "
+      "was\n"
+      "killed), 124 after --timeout, 126 or 127 for a program that can't be started, 2 for wrong use.\n"
       "\n"
       "On several hosts, 'ssh HOST trireme host-agent' (or what --agent says) has to work without questions. The "
       "program\n"
@@ -197,8 +198,11 @@ void add_run(CLI::App& app, Action& run) {
   command->add_option("--timeout", options->timeout, "end the run after this time")->type_name("TIME");
   command->add_flag("--report", options->report,
                     "say at the end what each rank did last, and who kept the others waiting");
-  command->add_option("--report-file", options->report_file, "write the report to this file, as JSON")
-      ->type_name("FILE");
+  command
+      ->add_option("--report-file", options->report_file,
+                   "write the report to this file, as JSON, or to none (trireme-report-PID.json, when a run fails)")
+      ->type_name("FILE")
+      ->envname("TRIREME_REPORT_FILE");
   command->add_option("--env", options->variables, "a variable for all ranks; without a value, that which it has here")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);

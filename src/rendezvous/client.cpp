@@ -26,6 +26,8 @@ constexpr auto kLongestPause = 200ms;
 constexpr auto kConnectPatience = 3s;
 // The server answers at once, if at all.
 constexpr auto kAskPatience = 1s;
+// From the end of a process's connections to that of its locks.
+constexpr auto kLockPatience = 100ms;
 
 std::string in_seconds(std::chrono::duration<double> time) { return fmt::format("{:.3g} s", time.count()); }
 
@@ -54,6 +56,14 @@ class Client::Connection {
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestPause);
     }
+  }
+
+  Connection(Descriptor socket, Guard guard, Clock::time_point deadline)
+      : place_{.rank = -1, .ranks = 1, .host = {}},
+        guard_(std::move(guard)),
+        where_(peer_number(socket)),
+        channel_(std::move(socket)) {
+    say_hello(deadline);
   }
 
   ~Connection() {
@@ -87,6 +97,7 @@ class Client::Connection {
       ++exchange_;
       return blobs;
     } catch (const HungUp& error) {
+      take_notice_away();
       fail({Failure::Type::peer, fmt::format("{}, which ran the rendezvous at {}, {} in exchange {}", server_, where_,
                                              error.what(), exchange_)});
     } catch (const ProtocolError& error) {
@@ -97,6 +108,8 @@ class Client::Connection {
   const Descriptor& socket() const { return channel_->socket(); }
 
  private:
+  bool is_visitor() const { return place_.rank < 0; }
+
   static std::string describe(const Place& place) {
     return place.notice.empty() ? format_host_and_port(place.host, place.port) : place.host;
   }
@@ -119,6 +132,16 @@ class Client::Connection {
     if (place_.notice.empty()) return place_.port;
     if (const auto port = read_notice(place_.notice)) return *port;
     throw SystemError(fmt::format("rank 0 has not put its notice at {}", place_.notice));
+  }
+
+  // If the server was killed, it could not do so itself. Its lock may go a moment later than its connections.
+  void take_notice_away() const {
+    if (place_.notice.empty()) return;
+    try {
+      const auto deadline = Clock::now() + kLockPatience;
+      while (read_notice(place_.notice) && Clock::now() < deadline) std::this_thread::sleep_for(kFirstPause);
+    } catch (const Error&) {  // Then it is not this job's.
+    }
   }
 
   // Why not; empty: the server has said welcome.
@@ -147,7 +170,7 @@ class Client::Connection {
   void say_hello(Clock::time_point deadline) {
     const std::string hello = body(Hello{.guard = guard_bits(guard_),
                                          .nonce = fresh_nonce(),
-                                         .rank = static_cast<std::uint32_t>(place_.rank),
+                                         .rank = is_visitor() ? kVisitor : static_cast<std::uint32_t>(place_.rank),
                                          .ranks = static_cast<std::uint32_t>(place_.ranks),
                                          .who = this_process()});
     channel_->send(frame(Kind::hello, hello));
@@ -168,11 +191,11 @@ class Client::Connection {
     const std::string answer = hear_answer(Kind::welcome, deadline);
     if (!same_digest(read_digest(answer), server_proof(guard_.secret, hello, challenge))) {
       throw UsageError(
-          fmt::format("{}, which runs the rendezvous at {}, has another secret than rank {}: give all ranks the same "
+          fmt::format("{}, which runs the rendezvous at {}, has another secret than {}: give all ranks the same "
                       "TRIREME_SECRET (or TRIREME_SECRET_FILE)",
-                      server_, where_, place_.rank));
+                      server_, where_, is_visitor() ? "this host" : fmt::format("rank {}", place_.rank)));
     }
-    if (guard_.encrypt) encrypt(channel_key(guard_.secret, hello, challenge), deadline);
+    if (guard_.encrypt && !is_visitor()) encrypt(channel_key(guard_.secret, hello, challenge), deadline);
   }
 
   void encrypt(const Digest& key, Clock::time_point deadline) {
@@ -253,6 +276,10 @@ Client::Client(const Place& place, std::chrono::milliseconds patience, const Gua
     : connection_(std::make_unique<Connection>(place, patience, guard)) {}
 
 Client::~Client() = default;
+
+void Client::visit(Descriptor socket, const Guard& guard, Deadline deadline) {
+  Connection(std::move(socket), guard, deadline);
+}
 
 std::vector<std::string> Client::exchange(std::string_view mine, Deadline deadline) {
   return connection_->exchange(mine, deadline);

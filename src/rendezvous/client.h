@@ -5,6 +5,7 @@
 
 #include "base/guard.h"
 #include "rendezvous/environment.h"
+#include "rendezvous/socket.h"
 
 #include <chrono>
 #include <memory>
@@ -26,6 +27,10 @@ class Client {
   /// of ranks, the rank is taken, another secret or none: both sides are named); ProtocolError if it is no server of this
   /// kind.
   Client(const Place& place, std::chrono::milliseconds patience, const Guard& guard = {});
+
+  /// Asks whether it is this job's server that a connection leads to, and leaves again. Throws Error that says what is
+  /// there instead.
+  static void visit(Descriptor socket, const Guard& guard, Deadline deadline);
 
   /// Says goodbye.
   ~Client();

@@ -10,7 +10,9 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -52,6 +54,33 @@ std::string as_file_name(std::string_view job) {
 
 bool is_locked_by_another(const Descriptor& file) { return ::flock(file.get(), LOCK_SH | LOCK_NB) != 0; }
 
+// One that was left behind, unless another has come in its place.
+void take_away(const Descriptor& file, const std::string& path) {
+  struct stat opened {};
+  struct stat named {};
+  if (::fstat(file.get(), &opened) == 0 && ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+      opened.st_ino == named.st_ino) {
+    ::unlink(path.c_str());
+  }
+}
+
+std::string prefix() { return fmt::format("trireme-{}-", ::getuid()); }
+
+// What is left of other jobs, all of whose ranks were killed. One that is just being written is not locked for a moment, so
+// that young ones stay.
+void sweep(const std::filesystem::path& folder) {
+  constexpr std::time_t kYoungSeconds = 60;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string path = entry.path();
+    if (!entry.path().filename().string().starts_with(prefix()) || !entry.is_regular_file(ignored)) continue;
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat info {};
+    if (!file || ::fstat(file.get(), &info) != 0 || info.st_uid != ::getuid()) continue;
+    if (std::time(nullptr) - info.st_mtime > kYoungSeconds && !is_locked_by_another(file)) take_away(file, path);
+  }
+}
+
 std::string whole(const std::string& path) {
   std::ostringstream content;
   content << std::ifstream(path, std::ios::binary).rdbuf();
@@ -82,9 +111,7 @@ bool has_variable(int pid, const char* variable) {
 
 }  // namespace
 
-std::string notice_path(std::string_view job) {
-  return fmt::format("{}/trireme-{}-{}", folder(), ::getuid(), as_file_name(job));
-}
+std::string notice_path(std::string_view job) { return fmt::format("{}/{}{}", folder(), prefix(), as_file_name(job)); }
 
 Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
   if (read_notice(path_)) {
@@ -92,6 +119,7 @@ Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
         "another process of this job is rank 0 already, as its notice {} says: give each process a rank of its own",
         path_));
   }
+  sweep(std::filesystem::path(path_).parent_path());
   std::string draft = fmt::format("{}.{}", path_, ::getpid());
   ::unlink(draft.c_str());
   file_ = Descriptor(::open(draft.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -119,7 +147,10 @@ std::optional<std::uint16_t> read_notice(const std::string& path) {
                     "MASTER_PORT for all ranks",
                     path));
   }
-  if (!is_locked_by_another(file)) return std::nullopt;
+  if (!is_locked_by_another(file)) {
+    take_away(file, path);
+    return std::nullopt;
+  }
   std::array<char, 16> text{};
   const ssize_t count = ::read(file.get(), text.data(), text.size());
   std::uint16_t port = 0;

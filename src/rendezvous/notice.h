@@ -2,7 +2,8 @@
 // that the system gives, and puts a notice of it where the others look, under a name that only their job has.
 //
 // Only this user can read or write a notice. Rank 0 holds a lock on it for as long as it is there, which ends with the
-// process: a notice without the lock was left behind by a rank 0 that was killed, and nobody believes it.
+// process: a notice without the lock was left behind by a rank 0 that was killed. Nobody believes it, and who finds it
+// takes it away.
 #pragma once
 
 #include "rendezvous/socket.h"
@@ -19,8 +20,8 @@ std::string notice_path(std::string_view job);
 
 class Notice {
  public:
-  /// Puts it there as a whole, in place of one that was left behind. Throws SystemError that says why it can't, as when
-  /// another rank 0 of the same job has one there.
+  /// Puts it there as a whole, in place of those that this user's jobs have left behind. Throws SystemError that says why
+  /// it can't; UsageError, when another rank 0 of the same job has one there.
   Notice(std::string path, std::uint16_t port);
 
   /// Takes it away.

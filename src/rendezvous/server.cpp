@@ -117,7 +117,7 @@ class Server::Loop {
     std::string from{};   // its address
     std::string hello{};  // what it said, while it has yet to prove the secret
     std::string challenge{};
-    bool refused = false;        // nothing more is read from it, and it is dropped when it hangs up or takes too long
+    bool dismissed = false;      // nothing more is read from it, and it is dropped when it hangs up or takes too long
     Session* session = nullptr;  // of a rank
     int rank = -1;
     Clock::time_point patience_ends{};                         // of others
@@ -210,7 +210,7 @@ class Server::Loop {
     accept_at_.reset();
     listener_.close();
     for (Connection* stranger : std::vector(strangers_.begin(), strangers_.end())) {
-      if (!stranger->refused) drop(*stranger);
+      if (!stranger->dismissed) drop(*stranger);
     }
     for (Session& session : sessions_) {
       if (session.meeting.awaited() == 0 || session.meeting.failure()) continue;
@@ -270,9 +270,9 @@ class Server::Loop {
     dropped_.push_back(connection.id);
   }
 
-  // One that did not prove to be a rank. Those that were refused have been counted.
+  // One that did not prove to be a rank. Those that were dismissed have been counted, or were welcome.
   void turn_away(Connection& connection, const std::string& why) {
-    if (!connection.refused) count_stranger(fmt::format("{} came to {}, but {}", connection.from, name_, why));
+    if (!connection.dismissed) count_stranger(fmt::format("{} came to {}, but {}", connection.from, name_, why));
     drop(connection);
   }
 
@@ -307,7 +307,7 @@ class Server::Loop {
   void hear(Connection& connection) {
     auto [bytes, ended, why] = connection.channel.receive(buffer_);
     try {
-      while (!bytes.empty() && connection.channel.open() && !connection.refused) {
+      while (!bytes.empty() && connection.channel.open() && !connection.dismissed) {
         if (auto frame = connection.channel.reader.take(bytes)) handle(connection, *frame);
       }
     } catch (const ProtocolError& error) {
@@ -375,9 +375,9 @@ class Server::Loop {
     }
     if (hello.guard != guard_bits(guard_)) {
       return fmt::format(
-          "rank {} ({}) has {}, and {} has {}: give all the same TRIREME_SECRET (or TRIREME_SECRET_FILE) and "
+          "{} has {}, and {} has {}: give all the same TRIREME_SECRET (or TRIREME_SECRET_FILE) and "
           "TRIREME_ENCRYPT, or none of them any",
-          hello.rank, hello.who, describe_guard(hello.guard), name_, describe_guard(guard_bits(guard_)));
+          hello.name(), describe_guard(hello.guard), name_, describe_guard(guard_bits(guard_)));
     }
     return {};
   }
@@ -388,12 +388,17 @@ class Server::Loop {
       admit(connection, hello);
       return;
     }
-    refuse(connection, {Failure::Type::usage, fmt::format("rank {} ({}) has another secret than {}: give all the same "
+    refuse(connection, {Failure::Type::usage, fmt::format("{} has another secret than {}: give all the same "
                                                           "TRIREME_SECRET (or TRIREME_SECRET_FILE)",
-                                                          hello.rank, hello.who, name_)});
+                                                          hello.name(), name_)});
   }
 
   void admit(Connection& connection, const Hello& hello) {
+    if (hello.rank == kVisitor) {
+      welcome(connection);
+      dismiss(connection);
+      return;
+    }
     std::string objection;
     if (hello.ranks != static_cast<std::uint32_t>(ranks_)) {
       objection = fmt::format(
@@ -439,14 +444,18 @@ class Server::Loop {
     connection.session = &session;
     connection.rank = rank;
     connection.channel.reader.expect_at_most(kMostBlobBytes + sizeof(std::uint32_t));
-    send(connection,
-         frame(Kind::welcome,
-               guard_.secret ? as_text(server_proof(guard_.secret, connection.hello, connection.challenge)) : name_));
+    welcome(connection);
     if (guard_.encrypt) {
       connection.channel.encrypt(Tls::Role::server, channel_key(guard_.secret, connection.hello, connection.challenge));
     }
     fail_if_one_ended(session);
     if (session.meeting.failure()) send(connection, frame(Kind::failure, *session.meeting.failure()));
+  }
+
+  void welcome(Connection& connection) {
+    send(connection,
+         frame(Kind::welcome,
+               guard_.secret ? as_text(server_proof(guard_.secret, connection.hello, connection.challenge)) : name_));
   }
 
   void take_blob(const Connection& connection, const std::string& body) {
@@ -466,17 +475,22 @@ class Server::Loop {
     }
   }
 
-  // Says why, and lets the other side hang up first, lest what it has not read yet be lost.
+  // Says why.
   void refuse(Connection& connection, const Failure& failure) {
     if (connection.session != nullptr) {
       lose(connection, fmt::format("was sent away: {}", failure.text));
     } else {
       count_stranger(fmt::format("{} came to {}, but: {}", connection.from, name_, failure.text));
     }
+    send(connection, frame(Kind::failure, failure));
+    dismiss(connection);
+  }
+
+  // Lets the other side hang up first, lest what it has not read yet be lost.
+  void dismiss(Connection& connection) {
     unlist(connection);
     list_as_stranger(connection);
-    connection.refused = true;
-    send(connection, frame(Kind::failure, failure));
+    connection.dismissed = true;
     connection.channel.finish();
   }
 
@@ -569,7 +583,15 @@ int Server::strangers() const { return loop_->strangers(); }
 std::unique_ptr<Server> serve(const Place& place, const Guard& guard) {
   if (!place.serve) return nullptr;
   const bool loopback = place.host == "localhost" || place.host == "::1" || place.host.starts_with("127.");
-  return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks, Meetings::one, "rank 0", guard);
+  try {
+    return std::make_unique<Server>(loopback ? place.host : "", place.port, place.ranks, Meetings::one, "rank 0",
+                                    guard);
+  } catch (const PortInUse& error) {
+    throw PortInUse(
+        fmt::format("{}; all ranks have to be given the same MASTER_ADDR, the host of rank 0 ({}), and "
+                    "MASTER_PORT, a port that is free there",
+                    error.what(), place.host));
+  }
 }
 
 }  // namespace trireme::rendezvous

@@ -1,7 +1,5 @@
 #include "rendezvous/socket.h"
 
-#include "trireme/error.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -122,6 +120,7 @@ std::vector<Address> resolve(const std::string& host, std::uint16_t port) {
 
 Descriptor listen_at(const std::string& host, std::uint16_t port) {
   std::string why = "it has no address";
+  bool in_use = false;
   for (const Address& address : resolve(host, port)) {
     Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket) {
@@ -135,10 +134,13 @@ Descriptor listen_at(const std::string& host, std::uint16_t port) {
       return socket;
     }
     why = reason(errno);
-    if (errno == EADDRINUSE) why += "; another program has that port: choose another, or end that program";
+    in_use = errno == EADDRINUSE;
+    if (in_use) why += "; another program has that port: choose another, or end that program";
     if (errno == EADDRNOTAVAIL) why += "; that address is not one of this machine's";
   }
-  throw SystemError(fmt::format("can't listen at {}: {}", format_host_and_port(host, port), why));
+  why = fmt::format("can't listen at {}: {}", format_host_and_port(host, port), why);
+  if (in_use) throw PortInUse(why);
+  throw SystemError(why);
 }
 
 Descriptor connect_to(const Address& address, Clock::time_point deadline) {

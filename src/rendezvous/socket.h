@@ -1,6 +1,8 @@
 // TCP sockets and addresses, as far as the rendezvous needs them: non-blocking, closed with their owner, not inherited.
 #pragma once
 
+#include "trireme/error.h"
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -59,7 +61,14 @@ struct Address {
 /// SystemError.
 std::vector<Address> resolve(const std::string& host, std::uint16_t port);
 
-/// Listens at the first of the addresses that it can. Throws SystemError that says where and why it can't.
+/// Another program has the port.
+class PortInUse : public SystemError {
+ public:
+  using SystemError::SystemError;
+};
+
+/// Listens at the first of the addresses that it can. Throws SystemError that says where and why it can't; PortInUse, if
+/// that is why.
 Descriptor listen_at(const std::string& host, std::uint16_t port);
 
 /// Throws SystemError if there is no connection by the deadline.

@@ -59,6 +59,10 @@ std::string frame(Kind kind, std::string_view body) {
   return bytes;
 }
 
+std::string Hello::name() const {
+  return rank == kVisitor ? fmt::format("a visitor ({})", who) : fmt::format("rank {} ({})", rank, who);
+}
+
 std::string Hello::own_build() { return std::string(build_name()); }
 
 std::string body(const Hello& hello) {

@@ -14,6 +14,9 @@
 //   goodbye                              ->
 //                                         <- failure  kind of error, text
 //
+// A visitor, who only wants to know whether the job's server is here, says hello with kVisitor for its rank, and nothing
+// more comes after the welcome.
+//
 // A header's length is checked against what the receiver expects at most, and memory grows with the bytes that come, not
 // with those that are announced.
 #pragma once
@@ -59,6 +62,9 @@ struct Failure {
   [[noreturn]] void raise() const;
 };
 
+/// In place of a rank.
+inline constexpr std::uint32_t kVisitor = 0xffffffff;
+
 /// The version and the build stay where they are in all versions.
 struct Hello {
   std::uint32_t version = kVersion;
@@ -68,6 +74,9 @@ struct Hello {
   std::uint32_t rank = 0;
   std::uint32_t ranks = 0;
   std::string who;
+
+  /// "rank 3 (host:1234)"
+  std::string name() const;
 
   static std::string own_build();
 };

@@ -72,12 +72,19 @@ TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
 
 // The rank is ended by its id, which all others' messages name.
 TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedAtOnce) {
-  const Ran ran = fault("--kill 1 --after 500ms --deadline 50s", "true");
+  const Ran ran = fault("--deadline 50s",
+                        fmt::format("sleep 2; for pid in $(ip netns pids trireme-{}-1); do "
+                                    "if [ $(cat /proc/$pid/comm) = fault ]; then echo [killed] $(date +%s.%N); kill -9 "
+                                    "$pid; fi; done",
+                                    name_));
+  const auto killed = lines_of(ran.out, "[killed]");
+  ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
   for (const char* rank : {"[0]", "[2]"}) {
     const auto said = lines_of(ran.out, rank);
     ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
     EXPECT_NE(said[0].find("rank 1 ("), std::string::npos) << said[0];
     EXPECT_NE(said[0].find("is gone ("), std::string::npos) << said[0];
+    EXPECT_LT(time_of(said[0]) - time_of(killed[0]), 5) << "2 s, and what a busy machine takes";
   }
 }
 

@@ -50,6 +50,16 @@ class Fault : public ::testing::TestWithParam<const char*> {
     const std::regex row(fmt::format(R"(\n[* ] +{}  (\d+)  )", rank));
     return std::regex_search(ran.err, match, row) ? std::stoi(match[1]) : 0;
   }
+
+  // Those that the table has a star for.
+  static std::vector<int> causes_of(const Ran& ran) {
+    std::vector<int> ranks;
+    for (const std::string& line : lines_with(ran.err, "*")) {
+      if (line.starts_with("*  ")) ranks.push_back(std::stoi(line.substr(1)));
+    }
+    EXPECT_TRUE(contains(ran.err, "\n* is what the failure seems to come from\n")) << ran.err;
+    return ranks;
+  }
 };
 
 TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
@@ -67,6 +77,26 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   }
   EXPECT_EQ(lines_with(ran.err, "in operation").size(), 4U) << "three ranks, and the line below the table: " << ran.err;
   EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
+}
+
+// It should be within a second; a busy machine gets a few.
+TEST_P(Fault, AKilledRankIsNamedSoon) {
+  const std::string script = fmt::format(
+      R"(trap '' TERM; if [ $RANK = 1 ]; then '{0}' & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
+      R"(else '{0}' 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
+      TRIREME_FAULT);
+  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                       "3", "--timeout", "30s", "--grace", "20s", "/bin/sh", "-c", script},
+                      60s);
+  const auto killed = lines_with(ran.out, " killed");
+  ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
+  for (const char* const rank : {"[0] ", "[2] "}) {
+    const auto said = lines_with(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    EXPECT_TRUE(contains(said[0], "rank 1 (")) << said[0];
+    EXPECT_LT(std::stod(said[0].substr(4)) - std::stod(killed[0].substr(4)), 5) << ran.out;
+  }
 }
 
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
@@ -83,6 +113,24 @@ TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
     EXPECT_TRUE(contains(said[0], "3 of 4 ranks are in it")) << said[0];
   }
   EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
+  EXPECT_TRUE(
+      contains(ran.err, fmt::format("*    2  {}  was stopped by signal 19 (Stopped (signal)), then was ended by "
+                                    "trireme run  ",
+                                    pid)))
+      << ran.err;
+}
+
+// It is stopped for good, and nobody's deadline comes before the end of all time.
+TEST_P(Fault, ARunThatTakesTooLongIsReportedOn) {
+  for (const char* const fault_of : {"--stop", "--stray"}) {
+    const Ran ran =
+        fault({fault_of, "1", "--after", "100ms", "--deadline", "50s"}, {"--timeout", "6s", "--grace", "20s"});
+    EXPECT_EQ(ran.status, 124) << ran.err;
+    EXPECT_EQ(lines_with(ran.err, "  in operation ").size(), 3U) << ran.err;
+    EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
+    EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
+  }
 }
 
 TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
@@ -90,6 +138,7 @@ TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_EQ(lines_with(ran.err, ") for rank 1 (").size(), 3U) << ran.err;
   EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
 }
 
 TEST_P(Fault, TheReportNamesWhoComesLate) {
@@ -116,6 +165,34 @@ TEST_P(Fault, TheReportNamesWhoComesLate) {
   EXPECT_GT(last, seen * 8 / 10) << ran.err;
 }
 
+// Nobody has to ask for it before.
+TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
+  const TemporaryFolder folder;
+  const std::string script = "cd '" + (folder / ".") + "' && unset TRIREME_REPORT_FILE && exec \"$@\"";
+  const auto fault_there = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> all{"/bin/sh", "-c", script, "-", TRIREME_PROGRAM, "run", "-n", "3"};
+    all.insert(all.end(), options.begin(), options.end());
+    return run(all, 60s);
+  };
+  const std::string transport = fmt::format("TRIREME_TRANSPORT={}", GetParam());
+  EXPECT_EQ(fault_there({"--env", transport, TRIREME_FAULT, "--for", "50ms"}).status, 0);
+  EXPECT_TRUE(folder.empty());
+  const std::vector<std::string> kill{"--env", transport, TRIREME_FAULT, "--kill", "1", "--after", "100ms"};
+  std::vector<std::string> quiet{"--report-file", "none"};
+  quiet.insert(quiet.end(), kill.begin(), kill.end());
+  EXPECT_EQ(fault_there(quiet).status, 137);
+  EXPECT_TRUE(folder.empty());
+  const Ran ran = fault_there(kill);
+  EXPECT_EQ(ran.status, 137);
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(ran.err, match, std::regex(R"(in (trireme-report-\d+\.json), as JSON)"))) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(folder / match[1]));
+  ASSERT_EQ(report["ranks"].size(), 3U);
+  EXPECT_TRUE(report["ranks"][1]["cause"]);
+  EXPECT_EQ(report["ranks"][1]["ended"], "was killed by signal 9 (Killed)");
+  EXPECT_FALSE(report["ranks"][0]["cause"]);
+}
+
 TEST_P(Fault, ARunThatGoesWellSaysNothing) {
   const Ran ran = fault({"--for", "100ms"});
   EXPECT_EQ(ran.status, 0);
@@ -140,27 +217,55 @@ std::set<std::string> shared_files() {
   return names;
 }
 
-// At any moment, from before the ranks have met until well into their work.
+// Processes that were started by this path.
+std::vector<std::string> running(const std::string& program) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string command = read_whole(entry.path() / "cmdline");
+    if (contains(command, program)) found.push_back(entry.path().filename().string() + ": " + command);
+  }
+  return found;
+}
+
+// At any moment, from before the ranks have met until well into their work. The launcher would end those that hang, so each
+// has to say whom it misses, and to end by itself: it hears no SIGTERM, and has the time that a busy machine needs.
 TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
   const std::set<std::string> before = shared_files();
+  const TemporaryFolder folder;
+  const TemporaryFolder scratch;
+  const std::string program = folder / "fault";
+  std::filesystem::create_symlink(TRIREME_FAULT, program);
   const char* const asked = std::getenv("TRIREME_TEST_KILLS");
   const int times = asked != nullptr ? std::stoi(asked) : 100;
   std::mt19937 random(17);
   for (int i = 0; i < times; ++i) {
     const int rank = std::uniform_int_distribution(0, 3)(random);
     const int after = std::uniform_int_distribution(0, 60)(random);
+    SCOPED_TRACE(fmt::format("run {}, rank {} killed after {} ms", i, rank, after));
     const std::string script = fmt::format(
-        "if [ $RANK = {} ]; then sleep 0.{:03} & s=$!; fi; '{}' --for 30s & p=$!; "
-        "if [ $RANK = {} ]; then wait $s; kill -9 $p; fi; wait $p",
-        rank, after, TRIREME_FAULT, rank);
-    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                         "4", "--timeout", "30s", "/bin/sh", "-c", script},
+        "trap '' TERM; if [ $RANK = {0} ]; then sleep 0.{1:03} & s=$!; fi; '{2}' --for 30s & p=$!; "
+        "if [ $RANK = {0} ]; then wait $s; kill -9 $p; fi; wait $p",
+        rank, after, program);
+    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), "TMPDIR=" + (scratch / "."),
+                         "XDG_RUNTIME_DIR=" + (scratch / "."), TRIREME_PROGRAM, "run", "-n", "4", "--timeout", "30s",
+                         "--grace", "20s", "--report", "/bin/sh", "-c", script},
                         60s);
-    ASSERT_NE(ran.status, 0) << "run " << i;
-    ASSERT_NE(ran.status, 124) << "a hang in run " << i << ", rank " << rank << " killed after " << after << " ms\n"
-                               << ran.err;
+    ASSERT_NE(ran.status, 0);
+    ASSERT_NE(ran.status, 124) << ran.err;
+    for (int other = 0; other < 4; ++other) {
+      if (other == rank) continue;
+      const auto said = lines_with(ran.err, fmt::format("[{}] ", other));
+      ASSERT_EQ(said.size(), 1U) << "rank " << other << ": " << ran.err;
+      ASSERT_TRUE(contains(said[0], fmt::format("rank {} (", rank))) << "rank " << other << ": " << ran.err;
+      ASSERT_TRUE(
+          std::regex_search(ran.err, std::regex(fmt::format(R"(\n[* ] +{}  \d+  exited with status 1 )", other))))
+          << "rank " << other << ": " << ran.err;
+    }
+    ASSERT_EQ(causes_of(ran), std::vector{rank}) << ran.err;
+    ASSERT_EQ(running(program), std::vector<std::string>());
   }
   EXPECT_EQ(shared_files(), before);
+  EXPECT_TRUE(scratch.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fault, ::testing::Values("shm", "tcp"),

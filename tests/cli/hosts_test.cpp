@@ -1,6 +1,7 @@
 // Ranks on several hosts. An agent that just runs its command stands for ssh, so that all hosts are this machine; where
 // there can be network namespaces, hosts with networks of their own come in.
 #include "rendezvous/server.h"
+#include "rendezvous/socket.h"
 #include "support/launched.h"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <memory>
 
 namespace trireme {
 namespace {
@@ -62,6 +64,52 @@ TEST(Hosts, ShareTheRanks) {
   EXPECT_EQ(sorted_lines(ran.err)[0], "[0] error");
 }
 
+// Hosts that look for the launcher are no strangers to it.
+TEST(Hosts, OfACleanRunSayNothing) {
+  const Agents agents;
+  for (int i = 0; i < 10; ++i) {
+    const Ran ran = run(launch("a:1,b:1,c:1", agents.plain(), "true", {"--encrypt"}));
+    EXPECT_EQ(ran.status, 0);
+    EXPECT_EQ(ran.err, "");
+  }
+}
+
+TEST(Hosts, KeepStrangersOut) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(
+      launch("a:1,b:1", agents.plain(),
+             "echo $TRIREME_RENDEZVOUS;" + pids.script() + "trap 'exit 0' TERM; while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
+  const auto port = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4))->port;
+  const auto stranger = rendezvous::connect_to(rendezvous::resolve("127.0.0.1", port).front(), Clock::now() + 20s);
+  ::send(stranger.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+  EXPECT_TRUE(comes_true([&] {
+    return contains(started.err(),
+                    "trireme run: a stranger was turned away (1 so far): 127.0.0.1 came to trireme run (");
+  })) << started.err();
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0) << started.err();
+  EXPECT_FALSE(contains(started.err(), "(2 so far)")) << started.err();
+}
+
+TEST(Hosts, ProveASecretFromAFile) {
+  const Agents agents;
+  const std::string file = agents.write("secret", "sixteen letters or more\n");
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  const auto hello = [&](const std::string& agent) {
+    return run({"/usr/bin/env", "TRIREME_SECRET_FILE=" + file, TRIREME_PROGRAM, "run", "--hosts", "b:2", "--agent",
+                agent, "--timeout", "60s", TRIREME_HELLO});
+  };
+  const Ran there = hello(agents.plain());
+  EXPECT_EQ(there.status, 0) << there.err;
+  const Ran absent = hello(agents.with_trouble("rm " + file));
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_TRUE(contains(absent.err, fmt::format("host b: TRIREME_SECRET_FILE is '{}', which can't be read", file)))
+      << absent.err;
+}
+
 TEST(Hosts, AreFilledInTheirOrder) {
   const Agents agents;
   const Ran ran = run(launch("a:2,b:2", agents.plain(), "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE", {"-n", "3"}));
@@ -107,6 +155,19 @@ TEST(Hosts, GetTheirVariables) {
   EXPECT_EQ(ran.out, "[0] 1 3 4\n") << ran.err;
   EXPECT_EQ(named.out, "[0] 1 2\n") << named.err;
   EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "NOT_SET"})).err, "--env NOT_SET"));
+}
+
+// What the launcher says goes before what its own environment says.
+TEST(Hosts, AreToldByTheirOwnLauncher) {
+  const Ran encrypted = run({"/usr/bin/env", "TRIREME_ENCRYPT=0", TRIREME_PROGRAM, "run", "--hosts", "localhost:2",
+                             "--encrypt", "--timeout", "60s", TRIREME_HELLO});
+  EXPECT_EQ(encrypted.status, 0) << encrypted.err;
+  // Ranks of a launcher that is a rank itself are on its board, not on that of the outer one.
+  const Ran nested = run({TRIREME_PROGRAM, "run", "-n", "2", TRIREME_PROGRAM, "run", "--hosts", "localhost:2",
+                          "--report", "--timeout", "60s", TRIREME_HELLO});
+  EXPECT_EQ(nested.status, 0) << nested.err;
+  EXPECT_FALSE(contains(nested.err, "it called no collective")) << nested.err;
+  EXPECT_TRUE(contains(nested.err, "allreduce")) << nested.err;
 }
 
 TEST(Hosts, GiveStandardInputToRankZero) {
@@ -197,6 +258,26 @@ TEST(HostsEnd, WhenTheLauncherIsKilled) {
   expect_gone(all);
 }
 
+TEST(HostsEnd, WithWhatRanksStartedWhenTheLauncherIsKilled) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:2,b:2", agents.plain(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
+  const auto all = pids.wait_for(4);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(HostsEnd, WithWhatRanksStartedWhenAHostIsLost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:2,b:2", agents.with_pid(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
+  const auto all = pids.wait_for(4);
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  expect_gone(all);
+}
+
 TEST(HostsEnd, WhenAHostIsLost) {
   const Agents agents;
   const PidFiles pids;
@@ -206,6 +287,16 @@ TEST(HostsEnd, WhenAHostIsLost) {
   EXPECT_EQ(started.wait(), 137) << started.err();
   EXPECT_TRUE(contains(started.err(), "host b: it is lost")) << started.err();
   expect_gone(all);
+}
+
+// Agents that take their time are waited for together.
+TEST(HostsEnd, AtOnce) {
+  const Agents agents;
+  const auto start = Clock::now();
+  const std::string slow = agents.write("slow", "#!/bin/sh\nshift; \"$@\"; exec sleep 100\n");
+  std::filesystem::permissions(slow, std::filesystem::perms::owner_all);
+  EXPECT_EQ(run(launch("a:1,b:1,c:1,d:1,e:1,f:1,g:1", slow, "true")).status, 0);
+  EXPECT_LT(seconds_since(start), 10) << "2 s, not 2 s each";
 }
 
 TEST(HostsEnd, AfterTheTimeout) {
@@ -242,6 +333,43 @@ TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
   EXPECT_TRUE(contains(ran.err, "; rank 3 was not")) << ran.err;
 }
 
+TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
+  const Agents agents;
+  const Ran ran = run(
+      launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --stop 3 --after 300ms --deadline 4s", TRIREME_FAULT)));
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, " on b  was stopped by signal 19 (Stopped (signal)), then ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "\n*    3  ")) << ran.err;
+}
+
+// Also what its ranks did, as long as was heard of it; and those that are left have their last words.
+TEST(HostsReport, TellsOfALostHost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(
+      launch("a:1,b:1", agents.with_pid(), "trap '' TERM;" + pids.script() + fmt::format("exec '{}'", TRIREME_FAULT)));
+  const auto all = pids.wait_for(2);
+  std::this_thread::sleep_for(7s);  // An agent says every 5 s what its ranks do.
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  EXPECT_TRUE(contains(started.err(), "[0] rank 1 (")) << started.err();
+  EXPECT_TRUE(contains(started.err(), fmt::format("*    1  {} on b  was on a host that is lost  operation ", all[1])))
+      << started.err();
+  EXPECT_TRUE(contains(started.err(), ", when it was last heard of")) << started.err();
+  EXPECT_FALSE(contains(started.err(), "*    0")) << started.err();
+}
+
+TEST(HostsReport, SaysWhatIsNotKnownOfALostHost) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "exec sleep 100", {"--report"}));
+  const auto all = pids.wait_for(2);
+  ::kill(agents.pid("b"), SIGKILL);
+  EXPECT_EQ(started.wait(), 137) << started.err();
+  EXPECT_TRUE(contains(started.err(), fmt::format("*    1  {} on b  was on a host that is lost  not known\n", all[1])))
+      << started.err();
+}
+
 // The clocks of hosts are compared by the agents.
 TEST(HostsReport, NamesWhoComesLate) {
   const Agents agents;
@@ -259,6 +387,27 @@ TEST(HostsReport, NamesWhoComesLate) {
   EXPECT_GT(last, seen * 8 / 10) << ran.err;
 }
 
+// Here the clock of host b is far ahead, so that its rank would seem to come last if nobody knew.
+TEST(HostsReport, ComparesClocks) {
+  const std::string ahead = "unshare --time --monotonic 1000 --fork --kill-child";
+  if (run({"/bin/sh", "-c", ahead + " true"}).status != 0) GTEST_SKIP() << "no namespaces for clocks here";
+  const Agents agents;
+  const std::string file = agents.write("report.json", "");
+  const Ran ran = run(launch("a:2,b:1", agents.with_trouble(fmt::format(R"(exec {} "$@")", ahead)),
+                             fmt::format("exec '{}' --slow 0 --for 1s", TRIREME_FAULT),
+                             {"--report", "--report-file", file, "--env", "TRIREME_TRANSPORT=tcp"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(file));
+  const std::uint64_t seen = report["collectives_seen"];
+  EXPECT_GT(seen, 10U);
+  std::uint64_t last = 0;
+  for (const auto& rank : report["stragglers"]) {
+    if (rank["rank"] == 0) last = rank["last"];
+    EXPECT_LT(rank["most_s"].get<double>(), 100) << ran.err;
+  }
+  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+}
+
 TEST(HostsRefuse, WhatTheyCantDo) {
   const Agents agents;
   const std::vector<Trouble> cases{
@@ -266,19 +415,23 @@ TEST(HostsRefuse, WhatTheyCantDo) {
       {"not installed", "exit 127", 127, {"host b", "--agent-program"}},
       {"another version", "echo trireme host-agent 999; sleep 1; exit 0", 1, {"host b: another version"}},
       {"no sense",
-       "echo trireme host-agent 2; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+       "echo trireme host-agent 3; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
        1,
        {"host b", "no sense"}},
       {"no end of what is inside",
-       "echo trireme host-agent 2; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
+       "echo trireme host-agent 3; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
        "1",
        1,
        {"host b", "no sense"}},
       {"ranks of others",
-       "echo trireme host-agent 2; printf "
+       "echo trireme host-agent 3; printf "
        "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
        1,
        {"host b", "rank 65535, which does not run there"}},
+      {"gone again",
+       "echo trireme host-agent 3; exit 0",
+       1,
+       {"host b: it is lost", "status 0 before ranks were started there"}},
       {"no end of a line", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}},
   };
   for (const Trouble& trouble : cases) {
@@ -362,6 +515,24 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
   EXPECT_EQ(ran.status, 2);
   EXPECT_TRUE(contains(ran.err, "another program has that port")) << ran.err;
+  // Several are tried one after the other.
+  std::unique_ptr<rendezvous::Server> first;
+  std::unique_ptr<rendezvous::Server> second;
+  while (!second) {
+    try {
+      first = std::make_unique<rendezvous::Server>("", 0, 1);
+      second = std::make_unique<rendezvous::Server>("", static_cast<std::uint16_t>(first->port() + 1), 1);
+    } catch (const Error&) {  // Somebody has the next one.
+    }
+  }
+  const std::string range = fmt::format("{}-{}", first->port(), second->port());
+  const Ran two = run(launch("a:1", agents.plain(), "true", {"--ports", range}));
+  EXPECT_EQ(two.status, 2);
+  EXPECT_TRUE(contains(two.err, fmt::format("all ports from {} to {} are in use here: allow more (--ports)",
+                                            first->port(), second->port())))
+      << two.err;
+  second.reset();
+  EXPECT_EQ(run(launch("a:1", agents.plain(), "true", {"--ports", range})).status, 0);
   const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
                          "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
   EXPECT_EQ(ranks.status, 1);
@@ -396,6 +567,47 @@ TEST_F(Netlab, RunsRanksOnAllHosts) {
   const Ran where = run(launch("1:1,2:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*} $MASTER_ADDR"}));
   EXPECT_EQ(sorted_lines(where.out), (std::vector<std::string>{"[0] 10.77.0.1 10.77.0.2", "[1] 10.77.0.1 10.77.0.2"}))
       << where.err;
+}
+
+TEST_F(Netlab, NamesAHostThatIsCutOff) {
+  const PidFiles pids;
+  Started started(launch(
+      "0:1,1:1,2:1",
+      {"/bin/sh", "-c", "trap '' TERM;" + pids.script() + fmt::format("exec '{}' --deadline 100s", TRIREME_FAULT)}));
+  const auto all = pids.wait_for(3);
+  std::this_thread::sleep_for(1s);
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-switch link set port2 down", name())}).status, 0);
+  expect_gone(all);
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  for (const char* const rank : {"[0] ", "[1] "}) {
+    const std::string err = started.err();
+    const std::size_t begin = err.find(rank);
+    ASSERT_NE(begin, std::string::npos) << err;
+    const std::string said = err.substr(begin, err.find('\n', begin) - begin);
+    EXPECT_TRUE(contains(said, "rank 2 (")) << err;
+    EXPECT_TRUE(contains(said, "is gone (its host has been silent")) << err;
+  }
+}
+
+// Addresses of the launcher that swallow what is sent to them are tried in a bounded time.
+TEST_F(Netlab, FindsTheLauncherAmongManyAddresses) {
+  std::string script = fmt::format("ip -n trireme-{}-1 route add 10.78.0.0/24 dev eth0 && ", name());
+  for (int i = 1; i <= 12; ++i) {
+    script += fmt::format(
+        "ip -n trireme-{0}-0 address add 10.78.0.{1}/32 dev eth0 && "
+        "ip -n trireme-{0}-1 neighbour add 10.78.0.{1} lladdr 02:00:00:00:00:99 dev eth0 && ",
+        name(), i);
+  }
+  // What is added last is tried last.
+  script += fmt::format(
+      "ip -n trireme-{0}-0 address delete 10.77.0.1/24 dev eth0 && ip -n trireme-{0}-0 address add 10.77.0.1/24 dev "
+      "eth0",
+      name());
+  const Ran prepared = run({"/bin/sh", "-c", script});
+  ASSERT_EQ(prepared.status, 0) << prepared.err;
+  const Ran ran = run(launch("1:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*}"}));
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[0] 10.77.0.1\n");
 }
 
 TEST_F(Netlab, EndsAllWhenOneFails) {

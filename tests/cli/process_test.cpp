@@ -41,6 +41,16 @@ TEST(Process, HasWhatTheCommandSays) {
   EXPECT_FALSE(called_here) << "what is for the child was done in its parent";
 }
 
+TEST(Process, TakesTheLastOfAVariable) {
+  Pipe output;
+  const Started started = start({.words = {"sh", "-c", "echo $HOME $TRIREME_NEW; env | grep -c ^TRIREME_NEW="},
+                                 .variables = {"TRIREME_NEW=1", "HOME=/first", "TRIREME_NEW=2", "HOME=/last"},
+                                 .output = output.in.get()},
+                                [] {});
+  EXPECT_EQ(read_to_end(output), "/last 2\n1\n");
+  EXPECT_EQ(status_of(started.pid), 0);
+}
+
 TEST(Process, ThatCantBeStartedSaysWhy) {
   const auto try_to_start = [](const Command& command) {
     const Started started = start(command, [] {});

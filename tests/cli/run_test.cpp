@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <fcntl.h>
 #include <functional>
 #include <map>
+#include <poll.h>
 #include <sched.h>
 #include <set>
 #include <sys/resource.h>
@@ -219,6 +221,35 @@ TEST(Run, GivesEachJobASecretThatTheProcessListDoesNotShow) {
   EXPECT_EQ(secrets.size(), 2);
 }
 
+// A stranger is told of, but not by those who bring ranks together.
+TEST(Run, LetsRanksMeetThoughNobodyReadsOfStrangers) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const rendezvous::Descriptor reader(ends[0]);
+  const rendezvous::Descriptor writer(ends[1]);
+  ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);
+  while (::write(writer.get(), "x", 1) == 1) continue;
+  ::fcntl(writer.get(), F_SETFL, 0);
+  const TemporaryFolder folder;
+  const std::string rank = fmt::format("echo $TRIREME_RENDEZVOUS; while [ ! -e '{}' ]; do sleep 0.05; done; exec '{}'",
+                                       folder / "go", TRIREME_HELLO);
+  Started started({"/bin/bash", "-c", fmt::format("exec \"$@\" 2>&{}", writer.get()), "-", TRIREME_PROGRAM, "run", "-n",
+                   "2", "--timeout", "60s", "/bin/sh", "-c", rank});
+  ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
+  const auto port = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4))->port;
+  const auto stranger = rendezvous::connect_to(rendezvous::resolve("127.0.0.1", port).front(), Clock::now() + 20s);
+  ::send(stranger.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+  EXPECT_TRUE(rendezvous::wait_for(stranger, POLLIN, Clock::now() + 20s)) << "it is told that it is one";
+  folder.write("go", "");
+  EXPECT_TRUE(comes_true([&] {
+    const std::string out = started.out();
+    return contains(out, "[0] rank 0 of 2: the sum") && contains(out, "[1] rank 1 of 2: the sum");
+  })) << started.out();
+  std::array<char, 65536> unread{};
+  ASSERT_GT(::read(reader.get(), unread.data(), unread.size()), 0);
+  EXPECT_EQ(started.wait(), 0);
+}
+
 TEST(RunEnds, WithNothingWhenAllAreWell) {
   EXPECT_EQ(run_ranks(4, "exit 0").status, 0);
   // One may end long before the others.
@@ -273,6 +304,16 @@ TEST(RunEnds, WithWhatRanksStarted) {
                                    pids.script() + "sleep 100; true'; true");
   EXPECT_EQ(ran.status, 4);
   expect_gone(pids.wait_for(3));
+}
+
+// Also what they started, which the kernel would leave running.
+TEST(RunEnds, WithWhatRanksStartedWhenTheLauncherIsKilled) {
+  const PidFiles pids;
+  Started started(launch(3, "sh -c '" + pids.script() + "trap \"\" TERM HUP INT; while :; do sleep 0.05; done'; true"));
+  const auto all = pids.wait_for(3);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
 }
 
 // A process that a rank leaves behind holds its output open; nobody waits for it.

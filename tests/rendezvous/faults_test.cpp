@@ -18,6 +18,14 @@ std::string hello(std::uint32_t rank, std::uint32_t ranks, std::uint32_t version
       Hello{.version = version, .build = "a stranger's build", .rank = rank, .ranks = ranks, .who = "a stranger"});
 }
 
+// Also where the port follows from a job's number, and nobody has chosen it.
+TEST(Serve, SaysHowToChooseAnotherPort) {
+  const Server other("127.0.0.1", 0, 1);
+  const Place place{.rank = 0, .ranks = 2, .host = "127.0.0.1", .port = other.port(), .serve = true};
+  expect_in(message_of<SystemError>([&] { serve(place); }),
+            {"another program has that port", "MASTER_ADDR, the host of rank 0 (127.0.0.1), and MASTER_PORT"});
+}
+
 TEST(Missing, ServerGivesATimeoutThatSaysWhereAndWhatToCheck) {
   const std::uint16_t port = std::optional<Server>(std::in_place, "127.0.0.1", 0, 1)->port();
   const auto start = Clock::now();

@@ -6,9 +6,14 @@
 #include "support/run.h"
 #include "support/throws.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 
 namespace trireme::rendezvous {
@@ -39,6 +44,53 @@ TEST(Notice, OfTheDeadIsNotBelieved) {
   EXPECT_FALSE(read_notice(path).has_value());
   const Notice notice(path, 4712);
   EXPECT_EQ(read_notice(path), 4712);
+}
+
+TEST(Notice, OfTheDeadIsTakenAway) {
+  const TemporaryFolder folder;
+  const std::string stale = folder.write("notice", "4711\n");
+  EXPECT_FALSE(read_notice(stale).has_value());
+  EXPECT_TRUE(folder.empty());
+  // A new one takes those of other jobs away, if they are this user's, nobody holds them and they are not just being made.
+  const std::string mine = fmt::format("trireme-{}-", ::getuid());
+  const std::string old = folder.write(mine + "old", "1\n");
+  const std::string young = folder.write(mine + "young", "2\n");
+  const std::string others = folder.write("trireme-other", "3\n");
+  const Notice held(folder / (mine + "held"), 4);
+  const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  for (const std::string& path : {old, others, folder / (mine + "held")}) {
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
+  }
+  const Notice notice(folder / (mine + "new"), 5);
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_TRUE(std::filesystem::exists(young));
+  EXPECT_TRUE(std::filesystem::exists(others));
+  EXPECT_EQ(read_notice(folder / (mine + "held")), 4);
+}
+
+// While the others meet there; nobody is left to do it but they.
+TEST(Notice, OfAServerThatWasKilledIsTakenAway) {
+  const TemporaryFolder folder;
+  const Place place{.rank = 1, .ranks = 3, .host = "127.0.0.1", .notice = folder / "notice"};
+  const pid_t rank_0 = ::fork();
+  if (rank_0 == 0) {
+    const Server server("127.0.0.1", 0, 3);
+    const Notice notice(folder / "notice", server.port());
+    std::this_thread::sleep_for(60s);
+    ::_exit(0);
+  }
+  std::thread killer;
+  {
+    Client client(place, 20s);
+    killer = std::thread([&] {
+      std::this_thread::sleep_for(50ms);
+      ::kill(rank_0, SIGKILL);
+    });
+    EXPECT_THROW(client.exchange("", Clock::now() + 20s), PeerError);
+  }
+  killer.join();
+  ::waitpid(rank_0, nullptr, 0);
+  EXPECT_TRUE(folder.empty());
 }
 
 TEST(Notice, CantBeWrittenWhereThereIsNoFolder) { EXPECT_THROW(Notice("/no/such/folder/notice", 1), SystemError); }

@@ -131,6 +131,29 @@ TEST(Secrets, AreAskedOfTheServerToo) {
   }
 }
 
+// Who only asks whether the job's server is there is no stranger, if it proves the secret.
+TEST(Secrets, LetVisitorsIn) {
+  for (const bool encrypt : {false, true}) {
+    Notices notices;
+    const Server server("127.0.0.1", 0, 3, Meetings::many, "trireme run", notices.in(guarded(encrypt)));
+    const auto visit = [&](const Guard& guard) {
+      Client::visit(connect_to(resolve("127.0.0.1", server.port()).front(), soon()), guard, soon());
+    };
+    for (int i = 0; i < 20; ++i) visit(guarded(encrypt));
+    expect_meeting(server, guarded(encrypt));
+    EXPECT_EQ(server.strangers(), 0);
+    EXPECT_EQ(notices.all().size(), 0);
+    expect_in(message_of<UsageError>([&] { visit(guarded(encrypt, "another secret than theirs")); }),
+              {"a visitor (", "another secret than trireme run ("});
+    EXPECT_EQ(server.strangers(), 1);
+  }
+  // Whatever takes the call is not the job's server for that.
+  const Descriptor other = listen_at("127.0.0.1", 0);
+  EXPECT_THROW(Client::visit(connect_to(resolve("127.0.0.1", local_port(other)).front(), soon()), guarded(),
+                             Clock::now() + 50ms),
+               Error);
+}
+
 TEST(Secrets, KeepOutTenThousandStrangers) {
   Notices notices;
   const Server server("127.0.0.1", 0, 3, Meetings::many, "trireme run", notices.in(guarded()));
