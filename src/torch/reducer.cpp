@@ -1,5 +1,6 @@
 #include "torch/reducer.h"
 
+#include "torch/give_up.h"
 #include "torch/graph.h"
 #include "torch/tensors.h"
 
@@ -44,7 +45,8 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
     : ranks_(std::move(ranks)), options_(options) {
   for (ReducedParameter& parameter : parameters) {
     tensors_.push_back(parameter.tensor);
-    parameters_.push_back({std::move(parameter), {}, 0, -1, false, false});
+    const at::Tensor when_wrapped = at::empty_like(parameter.tensor, at::TensorOptions(at::kMeta));
+    parameters_.push_back({std::move(parameter), when_wrapped, {}, 0, -1, false, false});
   }
   reachable_.assign(parameters_.size(), false);
   used_somewhere_.assign(parameters_.size(), true);
@@ -65,6 +67,22 @@ void Reducer::add_hook(int number) {
   parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.tensor);
   parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<Hook>([this, number] { came(number); }));
   number_of_[parameter.accumulator.get()] = number;
+}
+
+// torch::load gives a parameter another accumulator, and so does another dtype.
+void Reducer::follow(int number) {
+  Parameter& parameter = parameters_[number];
+  const at::Tensor &now = parameter.tensor, &before = parameter.when_wrapped;
+  if (now.scalar_type() != before.scalar_type() || now.sizes() != before.sizes()) {
+    give_up(ranks_,
+            fmt::format("parameter {} is {}, but was {} when it was wrapped: its gradients would not be averaged. "
+                        "Wrap the module again",
+                        parameter.name, describe(now), describe(before)));
+  }
+  if (!now.requires_grad() || torch::autograd::impl::grad_accumulator(now) == parameter.accumulator) return;
+  parameter.accumulator->del_post_hook(parameter.hook);
+  number_of_.erase(parameter.accumulator.get());
+  add_hook(number);
 }
 
 // Gradients that are there already move to their new places.
@@ -101,6 +119,7 @@ void Reducer::before_forward() {
     in_backward_ = false;
     give_up(ranks_, "the last backward ended before all gradients had come, as when something throws in it");
   }
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) follow(i);
   times_.forward.begin = Clock::now();
 }
 
@@ -317,12 +336,6 @@ std::string Reducer::names_of_missing() const {
   names.resize(names.size() - others);
   return fmt::format("parameter{} {}{}", names.size() > 1 ? "s" : "", fmt::join(names, ", "),
                      others > 0 ? fmt::format(" and {} others", others) : "");
-}
-
-// All ranks hear of it; without that, they would wait for this one.
-void Reducer::give_up(Communicator ranks, const std::string& why) {
-  ranks.abort(why);
-  throw UsageError(why);
 }
 
 // Everybody gets the indices and values of all, and adds them up.

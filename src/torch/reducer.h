@@ -57,6 +57,7 @@ class Reducer {
 
  private:
   struct Parameter : ReducedParameter {
+    at::Tensor when_wrapped;  ///< as it was then, without elements
     std::shared_ptr<torch::autograd::Node> accumulator;
     std::uintptr_t hook = 0;
     int bucket = -1;     ///< -1: sparse
@@ -83,6 +84,7 @@ class Reducer {
 
   void exchange_weights(const std::vector<at::Tensor*>& results);
   void add_hook(int number);
+  void follow(int number);
   void build(std::span<const int> order);
   void came(int number);
   void begin_backward();
@@ -101,7 +103,6 @@ class Reducer {
   void give_gradients();
   void announce(Announced what, std::int64_t which = 0);
   std::string names_of_missing() const;
-  [[noreturn]] static void give_up(Communicator ranks, const std::string& why);
 
   std::vector<Parameter> parameters_;
   std::vector<at::Tensor> tensors_;  ///< of the parameters

@@ -3,6 +3,8 @@
 #include "torch/ranks.h"
 #include "trireme/torch/data_parallel.h"
 
+#include <functional>
+#include <sstream>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -196,7 +198,7 @@ TEST(Wrong, Device) {
                             if (world.rank() == 1) net->register_parameter("far", torch::empty({7}, torch::kMeta));
                             const DistributedDataParallel model(net, world);
                           }),
-                 {"far is on device meta"});
+                 {"rank 1 can't be wrapped: far is on device meta"});
 }
 
 TEST(Wrong, ModelsThatDiffer) {
@@ -218,6 +220,45 @@ TEST(Wrong, ParameterAddedAfterWrapping) {
                             model(torch::ones({1, 5}));
                           }),
                  {"parameter late", "after it was wrapped"});
+}
+
+/// What all ranks say if rank 1 does this to its module after wrapping.
+std::vector<std::string> after_wrapping(const std::function<void(MlpImpl&)>& change) {
+  return outcomes(3, [&](Communicator& world) {
+    Mlp net;
+    net->second->weight.requires_grad_(false);
+    DistributedDataParallel model(net, world);
+    if (world.rank() == 1) change(*net);
+    for (int step = 0; step < 2; ++step) {
+      model(torch::ones({1, 5}, net->third->weight.options().requires_grad(false))).sum().backward();
+    }
+  });
+}
+
+TEST(Wrong, ParameterChangedAfterWrappingOnOneRank) {
+  const auto late = after_wrapping([](MlpImpl& net) { net.register_parameter("late", torch::ones({2})); });
+  expect_all_say(late, {"parameter late", "after it was wrapped"});
+  expect_all_say({late[0], late[2]}, {"rank 1"});
+  const auto dtype = after_wrapping([](MlpImpl& net) { net.to(torch::kFloat64); });
+  expect_all_say(dtype, {"parameter first.weight is Double [7, 5], but was Float [7, 5] when it was wrapped"});
+  expect_all_say({dtype[0], dtype[2]}, {"rank 1"});
+  const auto unfrozen = after_wrapping([](MlpImpl& net) { net.second->weight.requires_grad_(true); });
+  expect_all_say(unfrozen, {"parameter second.weight", "needs a gradient, but did not"});
+  const auto resized = after_wrapping([](MlpImpl& net) { net.third->bias.set_data(torch::ones({1})); });
+  expect_all_say(resized, {"parameter third.bias is Float [1], but was Float [3]"});
+}
+
+// Loading gives the same tensors other values.
+TEST(Modules, MayBeLoadedAfterWrapping) {
+  on_ranks(2, [](Communicator& world) {
+    Mlp net = make_mlp(torch::kFloat32);
+    DistributedDataParallel model(net, world);
+    std::stringstream saved;
+    torch::save(make_mlp(torch::kFloat32, 7), saved);
+    torch::load(net, saved);
+    (model(torch::ones({1, 5})).sum() * (world.rank() + 1.0)).backward();
+    EXPECT_EQ(net->third->bias.grad()[0].item<float>(), 1.5F);
+  });
 }
 
 TEST(Wrong, BackwardWithoutForward) {
