@@ -49,7 +49,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
     parameters_.push_back({std::move(parameter), when_wrapped, {}, 0, -1, false, false});
   }
   reachable_.assign(parameters_.size(), false);
-  used_somewhere_.assign(parameters_.size(), true);
+  has_gradient_.assign(parameters_.size(), true);
   std::vector<int> order;
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
     if (!parameters_[i].sparse) order.push_back(i);
@@ -297,7 +297,9 @@ void Reducer::end_backward() {
   }
   if (options_.static_graph ? !graph_known_ : options_.find_unused_parameters) {
     announce(Announced::used);
-    find_used_anywhere();
+    std::vector<std::uint8_t> mine;
+    for (const at::Tensor& tensor : tensors_) mine.push_back(tensor.grad().defined() ? 1 : 0);
+    find_gradients_anywhere(std::move(mine));
   }
   give_gradients();
   in_backward_ = false;
@@ -374,18 +376,16 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
 }
 
 // A parameter that nobody used keeps the gradient that it had, or none.
-void Reducer::find_used_anywhere() {
-  std::vector<std::uint8_t> used;
-  for (const Parameter& parameter : parameters_) used.push_back(parameter.used ? 1 : 0);
-  ranks_.allreduce(used, Op::max);
-  for (std::size_t i = 0; i < used.size(); ++i) used_somewhere_[i] = used[i] != 0;
+void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine) {
+  ranks_.allreduce(mine, Op::max);
+  for (std::size_t i = 0; i < mine.size(); ++i) has_gradient_[i] = mine[i] != 0;
   graph_known_ = options_.static_graph;
 }
 
 void Reducer::give_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (!parameters_[i].sparse && used_somewhere_[i] && !gradient.defined()) gradient = memory_.gradients()[i];
+    if (parameters_[i].sparse) continue;
+    parameters_[i].tensor.mutable_grad() = has_gradient_[i] ? memory_.gradients()[i] : at::Tensor();
   }
 }
 
@@ -394,6 +394,7 @@ void Reducer::rebuild() {
   if (notices_) root = notices_->announce_and_wait(Announced::order).last_at_work;
   take_order(root);
 }
+// To the same parameters on all ranks: optimisers leave those without a gradient alone.
 
 // The root's order of arrival, on all ranks. What no gradient came for goes last.
 void Reducer::take_order(int root) {
@@ -422,10 +423,7 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       break;
     case Announced::reduced: finish_reductions(); break;
     case Announced::sparse: reduce_sparse(static_cast<int>(notice.which), {}); break;
-    case Announced::used:
-      for (Parameter& parameter : parameters_) parameter.used = false;
-      find_used_anywhere();
-      break;
+    case Announced::used: find_gradients_anywhere(std::vector<std::uint8_t>(parameters_.size(), 0)); break;
     case Announced::order: take_order(notice.last_at_work); break;
     case Announced::step:
       give_gradients();

@@ -97,7 +97,7 @@ class Reducer {
   void start_reduction(int bucket);
   void finish_reductions();
   void reduce_sparse(int number, at::Tensor own);
-  void find_used_anywhere();
+  void find_gradients_anywhere(std::vector<std::uint8_t> mine);
   void rebuild();
   void take_order(int root);
   void give_gradients();
@@ -124,8 +124,8 @@ class Reducer {
   std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
   bool was_backward_ = false;    ///< since the last forward
   bool graph_known_ = false;
-  std::vector<bool> in_graph_;        ///< with a static graph: those that get gradients here
-  std::vector<bool> used_somewhere_;  ///< that got gradients on any rank
+  std::vector<bool> in_graph_;      ///< with a static graph: those that get gradients here
+  std::vector<bool> has_gradient_;  ///< on any rank
 
   bool weighted_ = false;
   double weight_ = 1;

@@ -67,6 +67,23 @@ TEST(Unused, AreKnownAfterTheFirstBackwardOfAStaticGraph) {
   });
 }
 
+// What one rank alone has a gradient of is the same on all after backward, or they would take different steps.
+TEST(Unused, ButWithoutSync) {
+  on_ranks(2, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    {
+      const auto alone = model.no_sync();
+      model(torch::ones({1, 2}), world.rank() == 0).first.sum().backward();
+    }
+    model(torch::ones({1, 2}), true).first.sum().backward();
+    ASSERT_TRUE(net->right->weight.grad().defined());
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 1.5F);
+    EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 0.5F);
+    EXPECT_FALSE(net->idle->weight.grad().defined());
+  });
+}
+
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
     wide = register_parameter("wide", torch::full({3}, 2.0, torch::kFloat64));

@@ -192,6 +192,93 @@ TEST(Joining, WithSparseGradients) {
   });
 }
 
+/// What a rank gathers within no_sync and never reduces does not count. In the last round rank 0 has the batch to gather,
+/// but not the one to reduce with.
+void expect_gathered_are_dropped(const DistributedDataParallelOptions& options, bool set_to_none, int rounds) {
+  const auto gathered = [](int round) { return make_batch(0, 2 * round, 3); };
+  const auto reduced = [](int round) { return make_batch(0, 2 * round + 1, 3); };
+  Plain alone = make<Plain>();
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int round = 0; round < rounds; ++round) {
+    optimizer.zero_grad();
+    (loss_of(alone(gathered(round).x), gathered(round)) + loss_of(alone(reduced(round).x), reduced(round))).backward();
+    optimizer.step();
+  }
+  on_ranks(3, [&](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world, options);
+    torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    Join join(model, [&] { own.step(); });
+    for (int round = 0; round < rounds; ++round) {
+      net->zero_grad(set_to_none);
+      const bool last = world.rank() == 0 && round + 1 == rounds;
+      {
+        const auto apart = model.no_sync();
+        loss_of(model(gathered(round).x), gathered(round)).backward();
+      }
+      if (last) break;
+      loss_of(model(reduced(round).x), reduced(round)).backward();
+      own.step();
+    }
+    join.finish();
+    EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-13) << "rank " << world.rank();
+  });
+}
+
+TEST(Joining, DropsWhatWasGatheredWithoutSync) {
+  for (const bool set_to_none : {false, true}) {
+    for (const int rounds : {1, 3}) {
+      expect_gathered_are_dropped({}, set_to_none, rounds);
+      expect_gathered_are_dropped({.find_unused_parameters = true}, set_to_none, rounds);
+      expect_gathered_are_dropped({.static_graph = true}, set_to_none, rounds);
+    }
+  }
+}
+
+/// Uses one branch or the other.
+struct ForkedImpl : torch::nn::Module {
+  ForkedImpl() : left(4, 2), right(4, 2) {
+    register_module("left", left);
+    register_module("right", right);
+  }
+  Tensor forward(const Tensor& x, bool goes_left) { return goes_left ? left(x) : right(x); }
+  torch::nn::Linear left, right;
+};
+TORCH_MODULE(Forked);
+
+// A parameter without a gradient is not stepped, and one with a gradient of zeros is: by momentum and weight decay. Rank 1
+// alone never uses the right branch; what rank 0 gathers of it is dropped.
+TEST(Joining, StepsOnlyWhatOthersStep) {
+  const Batch batch = make_batch(0, 0, 3);
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1);
+  constexpr int kSteps = 2;
+  Forked alone = make<Forked>();
+  torch::optim::SGD optimizer(alone->parameters(), options);
+  for (int step = 0; step < kSteps; ++step) {
+    alone->zero_grad(true);
+    (2 * loss_of(alone(batch.x, true), batch)).backward();
+    optimizer.step();
+  }
+  on_ranks(2, [&](Communicator& world) {
+    Forked net = make<Forked>();
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    torch::optim::SGD own(net->parameters(), options);
+    Join join(model, [&] { own.step(); });
+    for (int step = 0; step < kSteps; ++step) {
+      net->zero_grad(true);
+      {
+        const auto apart = model.no_sync();
+        loss_of(model(batch.x, world.rank() == 1), batch).backward();
+      }
+      if (world.rank() == 0) break;
+      loss_of(model(batch.x, true), batch).backward();
+      own.step();
+    }
+    join.finish();
+    EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-15) << "rank " << world.rank();
+  });
+}
+
 TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
 
 TEST(Joining, WhoThrowsIsNamed) {
