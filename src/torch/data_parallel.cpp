@@ -170,7 +170,9 @@ void DataParallel::Impl::broadcast_buffers(int root) {
   ranks_.broadcast(packed_, root);
   if (ranks_.rank() == root) return;
   each_place([](const at::Tensor& tensor, std::uint8_t* place, std::size_t /*size*/) {
-    tensor.copy_(at::from_blob(place, tensor.sizes(), tensor.options().requires_grad(false)));
+    // As another variable, so that the tensor's version stays: a forward before may have saved it for its backward, as
+    // batch norm does with statistics that its backward does not look at.
+    tensor.variable_data().copy_(at::from_blob(place, tensor.sizes(), tensor.options().requires_grad(false)));
   });
 }
 

@@ -172,6 +172,32 @@ INSTANTIATE_TEST_SUITE_P(All, Gradients, ::testing::ValuesIn(cases()), [](const 
          std::to_string(test.param.bucket_bytes);
 });
 
+// Rank 0's statistics come before each forward, and the forward before it still has its backward to do.
+TEST(Buffers, MayComeBetweenForwardAndBackward) {
+  const Batch one = make_batch(kRows, torch::kFloat64), two = make_batch(kRows, torch::kFloat64, 5);
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(5, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3));
+    net->to(torch::kFloat64);
+    const torch::NoGradGuard no_grad;
+    for (Tensor& each : net->parameters()) each.copy_(torch::sin(torch::arange(each.numel()).view_as(each)));
+    return net;
+  };
+  const auto step = [&](auto& model) {
+    const Tensor first = model.forward(one.x);
+    const Tensor second = model.forward(two.x);
+    ((loss_of(first, one) + loss_of(second, two)) / 2).backward();
+  };
+  torch::nn::Sequential alone = make();
+  step(*alone);
+  on_ranks(3, [&](Communicator& world) {
+    torch::nn::Sequential net = make();
+    DistributedDataParallel model(net, world);
+    step(model);
+    EXPECT_LE(largest_difference(gradients_of(*net), gradients_of(*alone)), 1e-14);
+    EXPECT_EQ(largest_difference(net->buffers(), alone->buffers()), 0);
+  });
+}
+
 TEST(Buckets, AreBuiltInTheOrderOfGradients) {
   on_ranks(2, [](Communicator& world) {
     Mlp net = make_mlp(torch::kFloat32);
