@@ -136,6 +136,7 @@ std::string DataParallel::Impl::what_is_wrong() const {
 void DataParallel::Impl::broadcast_state(int root) {
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&parameters_, &buffers_}) {
+    if (tensors == &buffers_ && options_.broadcast_buffers == BroadcastBuffers::never) continue;
     for (const NamedTensor& each : *tensors) {
       if (each.tensor.is_contiguous()) {
         ranks_.broadcast(bytes_of_tensor(each.tensor), root);

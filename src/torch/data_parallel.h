@@ -34,7 +34,7 @@ class DataParallel::Impl {
 
   void broadcast_buffers(int root);
 
-  /// All parameters and buffers.
+  /// All parameters, and buffers unless they are never to be.
   void broadcast_state(int root);
 
  private:

@@ -198,6 +198,27 @@ TEST(Buffers, MayComeBetweenForwardAndBackward) {
   });
 }
 
+TEST(Buffers, ComeWhenTheyAreToldTo) {
+  on_ranks(2, [](Communicator& world) {
+    for (const auto policy : {BroadcastBuffers::before_forward, BroadcastBuffers::at_start, BroadcastBuffers::never}) {
+      torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(1).momentum(1.0));
+      net->running_mean.fill_(world.rank() + 5);
+      DistributedDataParallel model(net, world, {.broadcast_buffers = policy});
+      const double at_start = policy == BroadcastBuffers::never ? world.rank() + 5 : 5;
+      EXPECT_EQ(net->running_mean.item<double>(), at_start);
+      const Tensor x = torch::tensor({-1.0F, 1.0F}).view({2, 1}) + world.rank();
+      for (int step = 0; step < 2; ++step) model(x);
+      net->eval();
+      model(x);  // it does not change them, and is no training: nothing comes either
+      EXPECT_EQ(net->running_mean.item<double>(), world.rank());
+      net->train();
+      net->options.momentum(0.0);
+      model(x);
+      EXPECT_EQ(net->running_mean.item<double>(), policy == BroadcastBuffers::before_forward ? 0 : world.rank());
+    }
+  });
+}
+
 TEST(Buckets, AreBuiltInTheOrderOfGradients) {
   on_ranks(2, [](Communicator& world) {
     Mlp net = make_mlp(torch::kFloat32);
