@@ -127,9 +127,9 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   times_.forward.end = Clock::now();
   if (!at::GradMode::is_enabled()) return;
   if (weighted_ && !all_known) {
-    throw UsageError(
-        "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
-        "optionals of them");
+    give_up(ranks_,
+            "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
+            "optionals of them");
   }
   if (weighted_ || notices_) exchange_weights(results);
   if (!sync_) return;
@@ -137,9 +137,9 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
   if (!options_.find_unused_parameters || options_.static_graph) return;
   if (!all_known) {
-    throw UsageError(
-        "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
-        "vectors, maps or optionals of them");
+    give_up(ranks_,
+            "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
+            "vectors, maps or optionals of them");
   }
   mark_used(results, number_of_, reachable_);
 }

@@ -278,6 +278,33 @@ TEST(Modules, MayBeLoadedAfterWrapping) {
   });
 }
 
+struct Opaque {
+  Tensor hidden;
+};
+struct OpaqueNetImpl : torch::nn::Module {
+  OpaqueNetImpl() { register_module("inner", inner); }
+  Opaque forward(const Tensor& x) { return {inner(x)}; }
+  torch::nn::Linear inner{2, 1};
+};
+TORCH_MODULE(OpaqueNet);
+
+TEST(Wrong, ResultsThatCanNotBeSeenByOneRank) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    OpaqueNet net;
+    DistributedDataParallel model(net, world);
+    if (world.rank() == 1) model.weigh(1);
+    model(torch::ones({1, 2})).hidden.sum().backward();
+  });
+  expect_all_say(said, {"weigh() can't see"});
+  expect_all_say({said[0], said[2]}, {"rank 1"});
+  const auto found = outcomes(3, [](Communicator& world) {
+    OpaqueNet net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = world.rank() == 1});
+    model(torch::ones({1, 2})).hidden.sum().backward();
+  });
+  expect_all_say(found, {"find_unused_parameters can't see"});
+}
+
 TEST(Wrong, BackwardWithoutForward) {
   const auto said = outcomes(3, [](Communicator& world) {
     Mlp net;
