@@ -135,7 +135,7 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   if (!sync_) return;
   ++forwards_;
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
-  if (!options_.find_unused_parameters || options_.static_graph) return;
+  if (!finds_unused()) return;
   if (!all_known) {
     give_up(ranks_,
             "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
@@ -183,8 +183,9 @@ void Reducer::came(int number) {
   Parameter& parameter = parameters_[number];
   if (parameter.ready) {
     give_up(ranks_, fmt::format("parameter {} got a gradient, but was {}", parameter.name,
-                                parameter.used ? "ready: its gradient came twice in one backward"
-                                               : "found not to be used in the forward before"));
+                                parameter.used          ? "ready: its gradient came twice in one backward"
+                                : options_.static_graph ? "without one in the first backward: the graph is not static"
+                                                        : "found not to be used in the forward before"));
   }
   parameter.used = true;
   if (learns_order() && !parameter.sparse) arrivals_.push_back(number);
@@ -216,7 +217,7 @@ void Reducer::begin_backward() {
   const std::vector<bool>* expected = nullptr;
   if (options_.static_graph) {
     if (!in_graph_.empty()) expected = &in_graph_;
-  } else if (options_.find_unused_parameters) {
+  } else if (finds_unused()) {
     expected = &reachable_;
   }
   if (expected == nullptr) return;
@@ -243,7 +244,7 @@ void Reducer::mark_ready(int number) {
 }
 
 // Which parameters are used may change, and with them the order: then the guess is as good as any.
-bool Reducer::learns_order() const { return !rebuilt_ && (!options_.find_unused_parameters || options_.static_graph); }
+bool Reducer::learns_order() const { return !rebuilt_ && !finds_unused(); }
 
 void Reducer::launch_filled() {
   if (learns_order()) return;
@@ -310,22 +311,25 @@ void Reducer::end_backward() {
 }
 
 void Reducer::check_all_came() {
-  const bool all =
-      std::all_of(parameters_.begin(), parameters_.end(), [](const Parameter& each) { return each.ready; });
-  if (options_.static_graph && in_graph_.empty()) {
+  const bool learns_graph = options_.static_graph && in_graph_.empty();
+  if (learns_graph) {
     for (const Parameter& parameter : parameters_) in_graph_.push_back(parameter.used);
     for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
       if (!parameters_[i].ready) mark_ready(i);
     }
     return;
   }
-  if (all) return;
+  if (std::ranges::all_of(parameters_, &Parameter::ready)) return;
   in_backward_ = false;
   give_up(ranks_,
-          fmt::format(
-              "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
-              "find_unused_parameters (or static_graph, if it is the same ones always)",
-              names_of_missing()));
+  }
+  // The loss need not use all that forward returned.
+  if (learns_graph || finds_unused()) {
+          fmt::format("{} got no gradient in this backward{}", names_of_missing(),
+                      options_.static_graph
+                          ? ", but did in the first: the graph is not static. Set find_unused_parameters instead"
+                          : ". If the loss does not depend on all parameters in every step, set "
+                            "find_unused_parameters (or static_graph, if it is the same ones always)"));
 }
 
 std::string Reducer::names_of_missing() const {

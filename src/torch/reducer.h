@@ -89,6 +89,7 @@ class Reducer {
   void came(int number);
   void begin_backward();
   void mark_ready(int number);
+  bool finds_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool learns_order() const;
   void launch_filled();
   void launch(int bucket);

@@ -67,6 +67,43 @@ TEST(Unused, AreKnownAfterTheFirstBackwardOfAStaticGraph) {
   });
 }
 
+/// All that it can return, of which a loss may use some.
+struct HeadsImpl : torch::nn::Module {
+  HeadsImpl() : left(2, 1), right(2, 1) {
+    register_module("left", left);
+    register_module("right", right);
+  }
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {left(x), right(x)}; }
+  torch::nn::Linear left, right;
+};
+TORCH_MODULE(Heads);
+
+TEST(Unused, MayBeResultsThatTheLossDoesNotUse) {
+  on_ranks(3, [](Communicator& world) {
+    Heads net;
+    DistributedDataParallel model(net, world,
+                                  {.first_bucket_bytes = 1, .bucket_bytes = 1, .find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad(true);
+      const auto [left, right] = model(torch::full({1, 2}, world.rank() + 1.0));
+      (world.rank() == 1 ? right : left).sum().backward();
+      EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 4.0F / 3);
+      EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 2.0F / 3);
+    }
+  });
+}
+
+TEST(Unused, AfterAForwardWithoutBackward) {
+  on_ranks(2, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    model(torch::ones({1, 2}), false);  // a step that is skipped
+    model(torch::full({1, 2}, world.rank() + 1.0), true).first.sum().backward();
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 1.5F);
+    EXPECT_FALSE(net->right->weight.grad().defined());
+  });
+}
+
 // What one rank alone has a gradient of is the same on all after backward, or they would take different steps.
 TEST(Unused, ButWithoutSync) {
   on_ranks(2, [](Communicator& world) {
@@ -82,6 +119,18 @@ TEST(Unused, ButWithoutSync) {
     EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 0.5F);
     EXPECT_FALSE(net->idle->weight.grad().defined());
   });
+}
+
+TEST(Unused, AreNamedIfTheGraphIsNotStatic) {
+  const auto said = outcomes(2, [](Communicator& world) {
+    Heads net;
+    DistributedDataParallel model(net, world, {.static_graph = true});
+    for (int step = 0; step < 2; ++step) {
+      const auto [left, right] = model(torch::ones({1, 2}));
+      (step == 0 ? left + right : left).sum().backward();
+    }
+  });
+  expect_all_say(said, {"right.weight", "the graph is not static"});
 }
 
 struct MixedImpl : torch::nn::Module {
