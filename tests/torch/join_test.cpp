@@ -279,6 +279,23 @@ TEST(Joining, StepsOnlyWhatOthersStep) {
   });
 }
 
+TEST(Joining, TwiceIsRefused) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    Join join(model);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (int step = 0; step < world.rank(); ++step) {
+        const Batch batch = make_batch(world.rank(), step, 3);
+        loss_of(model(batch.x), batch).backward();
+      }
+      join.finish();
+    }
+  });
+  expect_all_say(said, {"a new Join for each epoch"});
+  expect_all_say({said[1], said[2]}, {"rank 0"});
+}
+
 TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
 
 TEST(Joining, WhoThrowsIsNamed) {
