@@ -144,6 +144,11 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   mark_used(results, number_of_, reachable_);
 }
 
+void Reducer::use(std::shared_ptr<Notices> notices) {
+  notices_ = std::move(notices);
+  if (notices_) weights_ = nullptr;  // they are not of ranks that may run out
+}
+
 void Reducer::weigh(double samples) {
   if (!(samples >= 0)) throw UsageError(fmt::format("a rank can't have {} samples", samples));
   weighted_ = true;
@@ -207,6 +212,9 @@ void Reducer::begin_backward() {
             "backward without forward: gradients come, but the model was not called through DistributedDataParallel, "
             "outside "
             "no_sync, since the last backward");
+  }
+  if (notices_ && !weights_) {
+    give_up(ranks_, "a Join was made between this backward and its forward: make it before the forward");
   }
   in_backward_ = true;
   launched_ = 0;
@@ -314,6 +322,9 @@ void Reducer::check_all_came() {
   const bool learns_graph = options_.static_graph && in_graph_.empty();
   if (learns_graph) {
     for (const Parameter& parameter : parameters_) in_graph_.push_back(parameter.used);
+  }
+  // The loss need not use all that forward returned.
+  if (learns_graph || finds_unused()) {
     for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
       if (!parameters_[i].ready) mark_ready(i);
     }
@@ -322,9 +333,6 @@ void Reducer::check_all_came() {
   if (std::ranges::all_of(parameters_, &Parameter::ready)) return;
   in_backward_ = false;
   give_up(ranks_,
-  }
-  // The loss need not use all that forward returned.
-  if (learns_graph || finds_unused()) {
           fmt::format("{} got no gradient in this backward{}", names_of_missing(),
                       options_.static_graph
                           ? ", but did in the first: the graph is not static. Set find_unused_parameters instead"
@@ -386,6 +394,7 @@ void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine) {
   graph_known_ = options_.static_graph;
 }
 
+// To the same parameters on all ranks: optimisers leave those without a gradient alone.
 void Reducer::give_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].sparse) continue;
@@ -398,7 +407,6 @@ void Reducer::rebuild() {
   if (notices_) root = notices_->announce_and_wait(Announced::order).last_at_work;
   take_order(root);
 }
-// To the same parameters on all ranks: optimisers leave those without a gradient alone.
 
 // The root's order of arrival, on all ranks. What no gradient came for goes last.
 void Reducer::take_order(int root) {

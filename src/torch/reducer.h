@@ -49,7 +49,7 @@ class Reducer {
   const std::vector<GradientBucket>& buckets() const { return shown_; }
 
   /// From now on, other ranks may run out of batches.
-  void use(std::shared_ptr<Notices> notices) { notices_ = std::move(notices); }
+  void use(std::shared_ptr<Notices> notices);
 
   /// This rank has run out of batches, and another announced this: does the same with neutral values. `stepped` is called
   /// when all gradients of a backward are there.

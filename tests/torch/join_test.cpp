@@ -296,6 +296,42 @@ TEST(Joining, TwiceIsRefused) {
   expect_all_say({said[1], said[2]}, {"rank 0"});
 }
 
+TEST(Joining, BetweenForwardAndBackwardIsRefused) {
+  for (const bool again : {false, true}) {
+    const auto said = outcomes(2, [&](Communicator& world) {
+      Plain net = make<Plain>();
+      DistributedDataParallel model(net, world);
+      const Batch batch = make_batch(world.rank(), 0, 3);
+      if (again) {
+        Join before(model);
+        loss_of(model(batch.x), batch).backward();
+        before.finish();
+      }
+      const Tensor loss = loss_of(model(batch.x), batch);
+      Join join(model);
+      loss.backward();
+      join.finish();
+    });
+    expect_all_say(said, {"Join", "before the forward"});
+  }
+}
+
+// A step that was skipped, as for a loss that is no number, is not one that Join came between.
+TEST(Joining, AfterAForwardWithoutBackward) {
+  on_ranks(2, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    const Batch batch = make_batch(0, 0, 3);
+    model(batch.x);
+    Join join(model);
+    for (int step = 0; step < world.rank(); ++step) loss_of(model(batch.x), batch).backward();
+    join.finish();
+    Plain alone = make<Plain>();
+    loss_of(alone(batch.x), batch).backward();
+    EXPECT_LE((net->first->weight.grad() - alone->first->weight.grad()).abs().max().item<double>(), 1e-15);
+  });
+}
+
 TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
 
 TEST(Joining, WhoThrowsIsNamed) {
