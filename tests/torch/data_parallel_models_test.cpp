@@ -2,6 +2,7 @@
 #include "torch/mlp.h"
 #include "torch/ranks.h"
 #include "trireme/torch/data_parallel.h"
+#include "trireme/torch/sync_batch_norm.h"
 
 #include <functional>
 #include <sstream>
@@ -153,8 +154,11 @@ struct MixedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mixed);
 
-TEST(Kinds, OfParametersAreAllReduced) {
-  on_ranks(3, [](Communicator& world) {
+class Kinds : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(All, Kinds, ::testing::ValuesIn(kWays));
+
+TEST_P(Kinds, OfParametersAreAllReduced) {
+  on_ranks(GetParam(), 3, [](Communicator& world) {
     Mixed net;
     net->seen.fill_(world.rank() + 5);
     DistributedDataParallel model(net, world);
@@ -194,14 +198,14 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-TEST(Kinds, SharedParametersAndResultsOfResults) {
+TEST_P(Kinds, SharedParametersAndResultsOfResults) {
   const auto loss = [](const std::pair<Tensor, Tensor>& out) {
     return out.first.pow(2).mean() + out.second.pow(2).mean();
   };
   const Tensor x = torch::sin(torch::arange(18, torch::kFloat64)).view({6, 3});
   Tied alone;
   loss(alone(x)).backward();
-  on_ranks(3, [&](Communicator& world) {
+  on_ranks(GetParam(), 3, [&](Communicator& world) {
     for (const bool finds : {false, true}) {
       Tied net;
       DistributedDataParallel model(net, world,
@@ -235,16 +239,39 @@ TEST(Modules, OfAllKindsCanBeWrapped) {
   });
 }
 
+// The same bytes, so that what never heard of Trireme can load them.
 TEST(Modules, AreSavedAsIfNeverWrapped) {
-  on_ranks(2, [](Communicator& world) {
-    Mlp net = make_mlp(torch::kFloat32);
-    DistributedDataParallel model(net, world);
-    model(torch::ones({1, 5})).sum().backward();
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(5, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3));
+    const torch::NoGradGuard no_grad;
+    for (Tensor& each : net->parameters()) each.copy_(torch::sin(torch::arange(each.numel()).view_as(each)));
+    return net;
+  };
+  const Batch batch = make_batch(kRows, torch::kFloat32);
+  const auto saved_after_a_step = [&](torch::nn::Sequential& net, auto& model) {
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    loss_of(model.forward(batch.x), batch).backward();
+    optimizer.step();
     std::stringstream saved;
     torch::save(net, saved);
-    Mlp loaded = make_mlp(torch::kFloat32, 7);
+    return saved.str();
+  };
+  torch::nn::Sequential plain = make();
+  const std::string expected = saved_after_a_step(plain, *plain);
+  on_ranks(2, [&](Communicator& world) {
+    torch::nn::Sequential net = make();
+    DistributedDataParallel model(net, world);  // the same batch on both ranks: their mean is what each has
+    EXPECT_TRUE(saved_after_a_step(net, model) == expected);
+
+    torch::nn::Sequential converted = make();
+    convert_sync_batch_norm(converted, world);
+    DistributedDataParallel synced(converted, world);
+    std::stringstream saved;
+    torch::save(converted, saved);
+    torch::nn::Sequential loaded = make();
+    loaded->parameters()[0].data().zero_();
     torch::load(loaded, saved);
-    EXPECT_EQ(largest_difference(net->parameters(), loaded->parameters()), 0);
+    EXPECT_EQ(largest_difference(loaded->parameters(), converted->parameters()), 0);
   });
 }
 
@@ -289,8 +316,8 @@ TEST(Wrong, ParameterAddedAfterWrapping) {
 }
 
 /// What all ranks say if rank 1 does this to its module after wrapping.
-std::vector<std::string> after_wrapping(const std::function<void(MlpImpl&)>& change) {
-  return outcomes(3, [&](Communicator& world) {
+std::vector<std::string> after_wrapping(const std::function<void(MlpImpl&)>& change, Way way = Way::inproc) {
+  return outcomes(way, 3, [&](Communicator& world) {
     Mlp net;
     net->second->weight.requires_grad_(false);
     DistributedDataParallel model(net, world);
@@ -302,9 +329,11 @@ std::vector<std::string> after_wrapping(const std::function<void(MlpImpl&)>& cha
 }
 
 TEST(Wrong, ParameterChangedAfterWrappingOnOneRank) {
-  const auto late = after_wrapping([](MlpImpl& net) { net.register_parameter("late", torch::ones({2})); });
-  expect_all_say(late, {"parameter late", "after it was wrapped"});
-  expect_all_say({late[0], late[2]}, {"rank 1"});
+  for (const Way way : kWays) {
+    const auto late = after_wrapping([](MlpImpl& net) { net.register_parameter("late", torch::ones({2})); }, way);
+    expect_all_say(late, {"parameter late", "after it was wrapped"});
+    expect_all_say({late[0], late[2]}, {"rank 1"});
+  }
   const auto dtype = after_wrapping([](MlpImpl& net) { net.to(torch::kFloat64); });
   expect_all_say(dtype, {"parameter first.weight is Double [7, 5], but was Float [7, 5] when it was wrapped"});
   expect_all_say({dtype[0], dtype[2]}, {"rank 1"});

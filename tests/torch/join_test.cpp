@@ -1,4 +1,4 @@
-// Models with batch norm, and ranks that run out of batches: still what one process does with the joined batch.
+// Ranks that run out of batches, with and without batch norm: still what one process does with the joined batch.
 #include "trireme/torch/join.h"
 
 #include "torch/ranks.h"
@@ -6,7 +6,10 @@
 #include "trireme/torch/sync_batch_norm.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -81,6 +84,8 @@ struct Plan {
   std::vector<std::vector<int>> rows;
   bool weighs = false;
   bool steps = true;  ///< ranks that ran out apply the gradients too
+  std::function<DistributedDataParallelOptions()> options = [] { return DistributedDataParallelOptions{}; };
+  Way way = Way::inproc;
 };
 
 template <typename Net>
@@ -116,10 +121,13 @@ void expect_as_alone(const Plan& plan) {
     loss.backward();
     optimizer.step();
   }
-  on_ranks(ranks, [&](Communicator& world) {
+  on_ranks(plan.way, ranks, [&](Communicator& world) {
     Net net = make<Net>();
     convert_sync_batch_norm(net, world);
-    DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 300});
+    DistributedDataParallelOptions options = plan.options();
+    options.first_bucket_bytes = 1;
+    options.bucket_bytes = 300;
+    DistributedDataParallel model(net, world, options);
     torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     Join join(model, plan.steps ? std::function<void()>([&] { own.step(); }) : nullptr);
     const std::vector<int>& rows = plan.rows[world.rank()];
@@ -154,24 +162,55 @@ const std::vector<std::vector<std::vector<int>>> kUnevenRows = {
 };
 
 TEST(Joining, WithoutBatchNorm) {
-  for (const auto& rows : kRows) expect_as_alone<Plain>({rows});
-  for (const auto& rows : kUnevenRows) expect_as_alone<Plain>({rows});
+  for (const auto& rows : kRows) expect_as_alone<Plain>({.rows = rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Plain>({.rows = rows});
 }
 
 TEST(Joining, WithBatchNorm) {
-  for (const auto& rows : kRows) expect_as_alone<Normed>({rows});
-  for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({rows});
+  for (const auto& rows : kRows) expect_as_alone<Normed>({.rows = rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({.rows = rows});
 }
 
 TEST(Joining, Weighted) {
   for (const auto& rows : kUnevenRows) {
-    expect_as_alone<Plain>({rows, true});
-    expect_as_alone<Normed>({rows, true});
+    expect_as_alone<Plain>({.rows = rows, .weighs = true});
+    expect_as_alone<Normed>({.rows = rows, .weighs = true});
   }
 }
 
 TEST(Joining, WithoutStepsGetsTheModel) {
-  for (const auto& rows : kRows) expect_as_alone<Normed>({rows, false, false});
+  for (const auto& rows : kRows) expect_as_alone<Normed>({.rows = rows, .steps = false});
+}
+
+/// What allreduce does, and nothing before all gradients are there.
+class AtTheEnd final : public CommunicationHook {
+ public:
+  void start(GradientBucket& /*bucket*/, Communicator& /*ranks*/) override {}
+  void finish(GradientBucket& bucket, Communicator& ranks) override {
+    const Tensor& gradients = bucket.gradients;
+    ranks.allreduce(std::span(gradients.data_ptr<double>(), gradients.numel()), Op::average);
+  }
+};
+
+TEST(Joining, WithAllOptions) {
+  const std::vector<std::function<DistributedDataParallelOptions()>> all = {
+      [] { return DistributedDataParallelOptions{.find_unused_parameters = true}; },
+      [] { return DistributedDataParallelOptions{.static_graph = true}; },
+      [] { return DistributedDataParallelOptions{.hook = std::make_shared<AtTheEnd>()}; },
+      [] { return DistributedDataParallelOptions{.broadcast_buffers = BroadcastBuffers::at_start}; },
+  };
+  for (const auto& options : all) {
+    for (const auto& rows : kUnevenRows) {
+      expect_as_alone<Normed>({.rows = rows, .options = options});
+      expect_as_alone<Normed>({.rows = rows, .weighs = true, .options = options});
+    }
+  }
+}
+
+TEST(Joining, OverTheNetwork) {
+  for (const Way way : {Way::shm, Way::tcp, Way::two_hosts}) {
+    for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({.rows = rows, .weighs = true, .way = way});
+  }
 }
 
 TEST(Joining, WithSparseGradients) {
@@ -332,27 +371,21 @@ TEST(Joining, AfterAForwardWithoutBackward) {
   });
 }
 
-TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
+TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({.rows = {{}, {}, {}}}); }
 
 TEST(Joining, WhoThrowsIsNamed) {
-  const auto said = outcomes(3, [](Communicator& world) {
-    Plain net = make<Plain>();
-    DistributedDataParallel model(net, world);
-    Join join(model);
-    if (world.rank() == 1) throw std::runtime_error("a bad batch");
-    const Batch batch = make_batch(world.rank(), 0, 3);
-    loss_of(model(batch.x), batch).backward();
-    join.finish();
-  });
-  EXPECT_EQ(said[1], "another error: a bad batch");
-  expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
-}
-
-// With batch norm over all ranks, a model trains on P ranks as on one with the P-fold batch.
-TEST(Training, WithBatchNormIsThatOfTheJoinedBatch) {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
-    std::vector<std::vector<int>> rows(ranks, std::vector<int>(20, 3));
-    expect_as_alone<Normed>({rows});
+  for (const Way way : kWays) {
+    const auto said = outcomes(way, 3, [](Communicator& world) {
+      Plain net = make<Plain>();
+      DistributedDataParallel model(net, world);
+      Join join(model);
+      if (world.rank() == 1) throw std::runtime_error("a bad batch");
+      const Batch batch = make_batch(world.rank(), 0, 3);
+      loss_of(model(batch.x), batch).backward();
+      join.finish();
+    });
+    EXPECT_EQ(said[1], "exception: a bad batch");
+    expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
   }
 }
 

@@ -115,11 +115,12 @@ struct Case {
   int correction;
   bool empty;
   torch::Dtype dtype;
+  Way way = Way::inproc;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.ranks << " ranks, " << c.spatial << "d, correction " << c.correction << (c.empty ? ", one empty" : "")
-       << ", " << c10::toString(c.dtype);
+       << ", " << c10::toString(c.dtype) << ", " << to_string(c.way);
 }
 
 class SyncBatchNormCases : public ::testing::TestWithParam<Case> {};
@@ -134,7 +135,7 @@ TEST_P(SyncBatchNormCases, IsBatchNormOfTheJoinedBatch) {
   const double close = c.dtype == torch::kDouble ? 1e-12 : 2e-4;
 
   std::vector<Step> steps(samples.size());
-  on_ranks(c.ranks, [&](Communicator& world) {
+  on_ranks(c.way, c.ranks, [&](Communicator& world) {
     SyncBatchNorm norm(SyncBatchNormOptions(kFeatures).correction(c.correction), world);
     fill(norm, batch);
     steps[world.rank()] =
@@ -171,6 +172,7 @@ std::vector<Case> cases() {
       }
     }
   }
+  for (const Way way : {Way::shm, Way::tcp, Way::two_hosts}) list.push_back({3, 2, 0, true, torch::kDouble, way});
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(All, SyncBatchNormCases, ::testing::ValuesIn(cases()));
@@ -288,12 +290,14 @@ TEST(SyncBatchNorm, SaysWhatIsWrongWithAnInput) {
 }
 
 TEST(SyncBatchNorm, WhatIsWrongOnOneRankIsToldByAll) {
-  const auto input = outcomes(3, [](Communicator& world) {
-    SyncBatchNorm norm(kFeatures, world);
-    norm(torch::ones({4, world.rank() == 1 ? 5 : 3}));
-  });
-  expect_all_say(input, {"expected an input of [N, 3, ...] on the CPU, got [4, 5]"});
-  expect_all_say({input[0], input[2]}, {"rank 1"});
+  for (const Way way : kWays) {
+    const auto input = outcomes(way, 3, [](Communicator& world) {
+      SyncBatchNorm norm(kFeatures, world);
+      norm(torch::ones({4, world.rank() == 1 ? 5 : 3}));
+    });
+    expect_all_say(input, {"expected an input of [N, 3, ...] on the CPU, got [4, 5]"});
+    expect_all_say({input[0], input[2]}, {"rank 1"});
+  }
   const auto converted = outcomes(3, [](Communicator& world) {
     torch::nn::Sequential net{torch::nn::BatchNorm1d(kFeatures)};
     convert_sync_batch_norm(net, world);
