@@ -133,6 +133,9 @@ class Hosts {
   /// The step over the wire's time for the gradients and what can't overlap with it.
   double step_over_limit() { return median(training().at("over_limit")); }
 
+  /// In which share of backward gradients were on their way.
+  double backward_overlapped() { return median(training().at("overlapped")); }
+
  private:
   static constexpr std::size_t kLarge = 16 << 20;
   static constexpr std::size_t kSmall = 1 << 10;
@@ -184,8 +187,8 @@ class Hosts {
     if (!training_.empty()) return training_;
 #ifdef TRIREME_PYTORCH_DDP
     const std::string threads = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0 ";
-    const std::string ours =
-        with_tuning(fmt::format("{} '{}/training_step' ddp {}", threads, TRIREME_BENCH_FOLDER, kModel));
+    const std::string ours = with_tuning(fmt::format(
+        "{0} '{1}/training_step' ddp {2} --trace '{1}/ddp_8_hosts_trace.json'", threads, TRIREME_BENCH_FOLDER, kModel));
     const std::string pytorch = fmt::format("{} {} '{}' {} {}", threads, python(), TRIREME_PYTORCH_DDP, kHosts, kModel);
     for (int round = 0; round < kRounds; ++round) {
       const Json report = cluster().report(ours);
@@ -194,6 +197,7 @@ class Hosts {
       const double apart = report["forward_ms"].get<double>() + report["optimizer_ms"].get<double>();
       training_["step"].push_back(step);
       training_["over_limit"].push_back(step / (wire + apart));
+      training_["overlapped"].push_back(report["overlapped_share"]);
       training_["pytorch"].push_back(cluster().report(pytorch)["median_ms"]);
     }
 #endif
@@ -229,6 +233,7 @@ std::vector<Figure> host_figures() {
 #ifdef TRIREME_PYTORCH_DDP
   figures.push_back({"ddp_8_hosts_step_ms", [=] { return hosts->step(); }});
   figures.push_back({"ddp_8_hosts_step_over_limit", [=] { return hosts->step_over_limit(); }});
+  figures.push_back({"ddp_8_hosts_backward_overlapped_share", [=] { return hosts->backward_overlapped(); }});
   figures.push_back({"pytorch_ddp_8_hosts_step_ms", [=] { return hosts->pytorch_step(); }});
 #endif
   return figures;

@@ -1,7 +1,10 @@
 // Times training steps of a stack of square linear layers. Run by `trireme run`, or alone:
-//   training_step ddp|alone WIDTH DEPTH BATCH STEPS
+//   training_step ddp WIDTH DEPTH BATCH STEPS [--trace FILE]
+//   training_step alone WIDTH DEPTH BATCH STEPS
 // ddp averages gradients over the ranks; alone only trains, so that several of them are as many independent processes.
-// Rank 0 prints one line of JSON: median and least milliseconds a step, and what of it was spent in waiting for others.
+// Rank 0 prints one line of JSON: median and least milliseconds a step, what of it was spent in waiting for others, and in
+// which share of backward a reduction was under way. The trace has all ranks' steps, for Perfetto.
+#include "examples/makemore/timeline.h"
 #include "trireme/torch/data_parallel.h"
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <sys/resource.h>
 #include <torch/torch.h>
@@ -21,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 double milliseconds(Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); }
 
 double median(std::vector<double> values) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -35,12 +40,19 @@ torch::nn::Sequential make_net(int width, int depth) {
 }
 
 struct Times {
-  std::vector<double> step, waiting, forward, optimizer;
+  std::vector<double> step, waiting, forward, optimizer, overlapped;
+  std::vector<makemore::StepSpans> spans;
 };
 
+makemore::Span span(Clock::time_point begin, Clock::time_point end) {
+  constexpr std::chrono::nanoseconds kUnit(1);
+  return {begin.time_since_epoch() / kUnit, end.time_since_epoch() / kUnit};
+}
+
+/// What data-parallel training did in a step; without it, `parts` is null.
 template <typename Model>
 Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int steps,
-            const std::function<double()>& waited) {
+            const trireme::StepTimes* parts) {
   torch::optim::SGD optimizer(net->parameters(), 1e-3);
   const torch::Tensor x = torch::randn({batch, width});
   const torch::Tensor y = torch::randn({batch, width});
@@ -59,7 +71,21 @@ Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int 
     times.step.push_back(milliseconds(end - begin));
     times.forward.push_back(milliseconds(computed - begin));
     times.optimizer.push_back(milliseconds(end - averaged));
-    times.waiting.push_back(waited());
+    if (parts == nullptr) continue;
+    const auto& [waits, waited] = parts->waiting;
+    times.waiting.push_back(milliseconds(waited - waits));
+    times.overlapped.push_back(milliseconds(waits - parts->buckets.front().reduction.begin) /
+                               milliseconds(waits - computed));
+    makemore::StepSpans& spans = times.spans.emplace_back();
+    spans = {.step = i - kWarmUp,
+             .batch = span(begin, begin),
+             .forward = span(begin, computed),
+             .backward = span(computed, waits),
+             .waiting = span(waits, waited),
+             .optimiser = span(averaged, end)};
+    for (const auto& bucket : parts->buckets) {
+      spans.buckets.push_back({bucket.bytes, span(bucket.reduction.begin, bucket.reduction.end)});
+    }
   }
   return times;
 }
@@ -71,18 +97,30 @@ void report(const Times& times, torch::nn::Module& net) {
   ::getrusage(RUSAGE_SELF, &usage);
   fmt::print(
       "{{\"median_ms\": {:.3f}, \"least_ms\": {:.3f}, \"waiting_ms\": {:.3f}, \"forward_ms\": {:.3f}, "
-      "\"optimizer_ms\": {:.3f}, \"parameters\": {}, \"peak_mebibytes\": {:.1f}}}\n",
+      "\"optimizer_ms\": {:.3f}, \"overlapped_share\": {:.3f}, \"parameters\": {}, \"peak_mebibytes\": {:.1f}}}\n",
       median(times.step), *std::min_element(times.step.begin(), times.step.end()), median(times.waiting),
-      median(times.forward), median(times.optimizer), parameters, static_cast<double>(usage.ru_maxrss) / 1024);
+      median(times.forward), median(times.optimizer), median(times.overlapped), parameters,
+      static_cast<double>(usage.ru_maxrss) / 1024);
   std::fflush(stdout);
+}
+
+void write_trace(trireme::Communicator& world, const Times& times, const std::string& path) {
+  const makemore::Timelines timelines = makemore::gather_timelines(world, times.spans);
+  if (world.rank() != 0) return;
+  std::ofstream file(path);
+  file << makemore::chrome_trace(timelines) << std::flush;
+  if (!file) throw trireme::UsageError(path + " can't be written");
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  const std::string kind = argc == 6 ? argv[1] : "";
-  if (kind != "ddp" && kind != "alone") {
-    fmt::print(stderr, "usage: training_step ddp|alone WIDTH DEPTH BATCH STEPS\n");
+  const std::string kind = argc >= 6 ? argv[1] : "";
+  const bool traces = argc == 8 && kind == "ddp" && std::string(argv[6]) == "--trace";
+  if ((kind != "ddp" && kind != "alone") || (argc != 6 && !traces)) {
+    fmt::print(stderr,
+               "usage: training_step ddp WIDTH DEPTH BATCH STEPS [--trace FILE]\n"
+               "       training_step alone WIDTH DEPTH BATCH STEPS\n");
     return 2;
   }
   const int width = std::stoi(argv[2]);
@@ -97,14 +135,12 @@ int main(int argc, char** argv) try {
   if (kind == "ddp") {
     trireme::DistributedDataParallel model(net, world);
     auto* shared = &model;
-    times = train(shared, net, width, batch, steps, [&] {
-      const auto& waiting = model.times().waiting;
-      return milliseconds(waiting.end - waiting.begin);
-    });
+    times = train(shared, net, width, batch, steps, &model.times());
   } else {
     world.barrier();  // all at once
-    times = train(net, net, width, batch, steps, [] { return 0.0; });
+    times = train(net, net, width, batch, steps, nullptr);
   }
+  if (traces) write_trace(world, times, argv[7]);
   if (world.rank() == 0) report(times, *net);
   world.barrier();
 } catch (const std::exception& error) {

@@ -1,12 +1,16 @@
-// Data-parallel training as one would first write it, to see what DistributedDataParallel buys: in each step rank 0 sends
-// the model and a share of the batch to every worker, takes their gradients one after the other, and does the step alone.
+// Data-parallel training as one would first write it, beside DistributedDataParallel, to see what that buys: in each step
+// rank 0 sends the model and a share of the batch to every worker, takes their gradients one after the other, and does the
+// step alone.
 //   trireme run -n 4 build/examples/naive --width 512 --depth 4 --batch 128 --steps 20
 // All that is sent goes through rank 0: the model and the gradients, P - 1 times each, while everybody else waits.
 #include "trireme/communicator.h"
+#include "trireme/torch/data_parallel.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -57,12 +61,15 @@ std::span<float> elements(const torch::Tensor& tensor) {
   return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// One rank's part: the mean loss of its samples, and its gradients.
-double compute(torch::nn::Sequential& model, const torch::Tensor& share) {
+// It learns to give back what it gets.
+torch::Tensor loss_of(const torch::Tensor& output, const torch::Tensor& share) {
+  return (output - share).square().mean();
+}
+
+// One rank's part of the gradients.
+void compute(torch::nn::Sequential& model, const torch::Tensor& share) {
   model->zero_grad();
-  const torch::Tensor loss = (model->forward(share) - share).square().mean();  // it learns to give back what it gets
-  loss.backward();
-  return loss.item<double>();
+  loss_of(model->forward(share), share).backward();
 }
 
 // Rank 0: gives work, does its own share, takes the gradients. Returns the seconds spent on sending and receiving.
@@ -95,32 +102,75 @@ void follow(trireme::Communicator& world, torch::nn::Sequential& model, const to
   for (const torch::Tensor& parameter : model->parameters()) world.send(elements(parameter.grad()), 0);
 }
 
+// Calls `step`, which gives the seconds that it spent on messages, and prints what all of them took.
+void measure(const char* name, trireme::Communicator& world, const Settings& settings,
+             const std::function<double()>& step) {
+  double communicating = 0;
+  Clock::time_point begin;
+  for (std::int64_t i = 0; i <= settings.steps; ++i) {
+    if (i == 1) begin = Clock::now();  // the first is for warming up
+    const double spent = step();
+    if (i > 0) communicating += spent;
+  }
+  const std::chrono::duration<double> all = Clock::now() - begin;
+  if (world.rank() != 0) return;
+  std::printf("%s: %d ranks, %.1f ms a step, %.0f %% of it waiting for messages\n", name, world.ranks(),
+              1e3 * all.count() / static_cast<double>(settings.steps), 100 * communicating / all.count());
+}
+
+void train_naively(trireme::Communicator& world, const Settings& settings, torch::nn::Sequential& model,
+                   const torch::Tensor& batch) {
+  if (world.rank() != 0) {
+    const torch::Tensor share = torch::empty({settings.batch / world.ranks(), settings.width});
+    for (std::int64_t step = 0; step <= settings.steps; ++step) follow(world, model, share);
+    return;
+  }
+  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  measure("naive", world, settings, [&] {
+    const double spent = lead(world, model, batch);
+    optimizer.step();
+    return spent;
+  });
+}
+
+void train_in_parallel(trireme::Communicator& world, const Settings& settings, torch::nn::Sequential& net,
+                       const torch::Tensor& batch) {
+  trireme::DistributedDataParallel model(net, world);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  const torch::Tensor share = batch.chunk(world.ranks())[world.rank()];
+  measure("DistributedDataParallel", world, settings, [&] {
+    optimizer.zero_grad();
+    loss_of(model(share), share).backward();
+    optimizer.step();
+    const std::chrono::duration<double> waited = model.times().waiting.end - model.times().waiting.begin;
+    return waited.count();
+  });
+}
+
+double largest_difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a->parameters().size(); ++i) {
+    largest = std::max(largest, (a->parameters()[i] - b->parameters()[i]).abs().max().item<double>());
+  }
+  return largest;
+}
+
 void train(trireme::Communicator& world, const Settings& settings) {
   if (settings.batch % world.ranks() != 0) {
     throw trireme::UsageError("a batch of " + std::to_string(settings.batch) + " can't be shared evenly by " +
                               std::to_string(world.ranks()) + " ranks: give --batch a multiple of that");
   }
-  torch::manual_seed(1);
-  torch::nn::Sequential model = make_model(settings);
-  const torch::Tensor share = torch::empty({settings.batch / world.ranks(), settings.width});
-  if (world.rank() != 0) {
-    for (std::int64_t step = 0; step <= settings.steps; ++step) follow(world, model, share);
-    return;
-  }
-
-  torch::optim::SGD optimizer(model->parameters(), 0.1);
+  const auto make = [&] {
+    torch::manual_seed(1);
+    return make_model(settings);
+  };
+  torch::nn::Sequential naive = make(), parallel = make();
   const torch::Tensor batch = torch::rand({settings.batch, settings.width});
-  double communicating = 0;
-  Clock::time_point begin;
-  for (std::int64_t step = 0; step <= settings.steps; ++step) {
-    if (step == 1) begin = Clock::now();  // the first is for warming up
-    const double spent = lead(world, model, batch);
-    if (step > 0) communicating += spent;
-    optimizer.step();
+  train_naively(world, settings, naive, batch);
+  train_in_parallel(world, settings, parallel, batch);
+  if (world.rank() == 0) {
+    std::printf("largest difference of the two models: %.1e\n", largest_difference(naive, parallel));
   }
-  const std::chrono::duration<double> all = Clock::now() - begin;
-  std::printf("naive: %d ranks, %.1f ms a step, %.0f %% of it waiting for messages\n", world.ranks(),
-              1e3 * all.count() / static_cast<double>(settings.steps), 100 * communicating / all.count());
 }
 
 }  // namespace

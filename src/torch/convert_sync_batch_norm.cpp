@@ -4,6 +4,7 @@
 // The mark is what LibTorch lets a tensor carry for autograd: it goes with the tensor, survives to(), load and set_data,
 // which keep the tensor and change its values, and is not copied with it.
 // The operator is replaced for CPU tensors in programs that link this file; what is not marked goes on to LibTorch's own.
+#include "torch/give_up.h"
 #include "torch/sync_norm.h"
 #include "trireme/torch/sync_batch_norm.h"
 
@@ -154,9 +155,13 @@ TORCH_LIBRARY_IMPL(aten, CPU, library) { library.impl("batch_norm", &batch_norm)
 
 std::size_t convert_sync_batch_norm(torch::nn::Module& module, Communicator world) {
   std::vector<std::pair<std::string, torch::nn::Module*>> found;
-  detail::visit(module, [&](const std::string& name, torch::nn::Module& each) {
-    if (detail::can_be_converted(name, each)) found.emplace_back(name, &each);
-  });
+  try {
+    detail::visit(module, [&](const std::string& name, torch::nn::Module& each) {
+      if (detail::can_be_converted(name, each)) found.emplace_back(name, &each);
+    });
+  } catch (const UsageError& error) {
+    detail::give_up(world, error.what());
+  }
   // Even for none: ranks whose modules differ should not wait for each other here.
   const Communicator apart = world.split(0, world.rank());
   for (const auto& [name, each] : found) {

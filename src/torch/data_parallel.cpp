@@ -1,5 +1,6 @@
 #include "torch/data_parallel.h"
 
+#include "torch/give_up.h"
 #include "torch/tensors.h"
 #include "trireme/objects.h"
 
@@ -78,14 +79,12 @@ std::set<std::string> sparse_names(torch::nn::Module& module, const DistributedD
 
 DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const DistributedDataParallelOptions& options)
     : module_(module), ranks_(world.split(0, world.rank())), options_(options) {
-  if (options.first_bucket_bytes == 0 || options.bucket_bytes == 0)
-    throw UsageError("a bucket of 0 bytes holds nothing");
   for (const auto& each : module.named_parameters()) parameters_.push_back({each.key(), each.value()});
   for (const auto& each : module.named_buffers()) buffers_.push_back({each.key(), each.value()});
   // What is wrong is told by all ranks, or the others would wait for this one.
-  const std::string wrong = what_is_wrong();
-  for (const std::string& each : all_gather_object(ranks_, wrong)) {
-    if (!each.empty()) throw UsageError(wrong.empty() ? "another rank can't be wrapped: " + each : wrong);
+  const std::vector<std::string> wrong = all_gather_object(ranks_, what_is_wrong());
+  for (int rank = 0; rank < ranks_.ranks(); ++rank) {
+    if (!wrong[rank].empty()) throw UsageError(fmt::format("rank {} can't be wrapped: {}", rank, wrong[rank]));
   }
   std::vector<std::string> lines = lines_of(parameters_, "parameter");
   for (std::string& line : lines_of(buffers_, "buffer")) lines.push_back(std::move(line));
@@ -96,13 +95,18 @@ DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const Di
   std::vector<ReducedParameter> reduced;
   std::set<const void*> seen;  // modules may share a parameter
   for (const NamedTensor& each : parameters_) {
-    if (!each.tensor.requires_grad() || !seen.insert(each.tensor.unsafeGetTensorImpl()).second) continue;
-    reduced.push_back({each.name, each.tensor, sparse.contains(each.name)});
+    if (!seen.insert(each.tensor.unsafeGetTensorImpl()).second) continue;
+    if (each.tensor.requires_grad()) {
+      reduced.push_back({each.name, each.tensor, sparse.contains(each.name)});
+    } else {
+      frozen_.push_back(each);
+    }
   }
   reducer_ = std::make_unique<Reducer>(std::move(reduced), ranks_, options);
 }
 
 std::string DataParallel::Impl::what_is_wrong() const {
+  if (options_.first_bucket_bytes == 0 || options_.bucket_bytes == 0) return "a bucket of 0 bytes holds nothing";
   bool any = false;
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (const NamedTensor& each : *tensors) {
@@ -132,6 +136,7 @@ std::string DataParallel::Impl::what_is_wrong() const {
 void DataParallel::Impl::broadcast_state(int root) {
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&parameters_, &buffers_}) {
+    if (tensors == &buffers_ && options_.broadcast_buffers == BroadcastBuffers::never) continue;
     for (const NamedTensor& each : *tensors) {
       if (each.tensor.is_contiguous()) {
         ranks_.broadcast(bytes_of_tensor(each.tensor), root);
@@ -166,10 +171,13 @@ void DataParallel::Impl::broadcast_buffers(int root) {
   ranks_.broadcast(packed_, root);
   if (ranks_.rank() == root) return;
   each_place([](const at::Tensor& tensor, std::uint8_t* place, std::size_t /*size*/) {
-    tensor.copy_(at::from_blob(place, tensor.sizes(), tensor.options().requires_grad(false)));
+    // As another variable, so that the tensor's version stays: a forward before may have saved it for its backward, as
+    // batch norm does with statistics that its backward does not look at.
+    tensor.variable_data().copy_(at::from_blob(place, tensor.sizes(), tensor.options().requires_grad(false)));
   });
 }
 
+// Gradients of what is added or unfrozen later would not be averaged, and nobody would notice.
 void DataParallel::Impl::check_parameters() const {
   const std::vector<at::Tensor> now = module_.parameters();
   for (std::size_t i = 0; i < std::max(now.size(), parameters_.size()); ++i) {
@@ -179,13 +187,19 @@ void DataParallel::Impl::check_parameters() const {
       const bool known = std::any_of(parameters_.begin(), parameters_.end(),
                                      [&](const NamedTensor& old) { return old.tensor.is_same(each.value()); });
       if (!known) {
-        throw UsageError(
-            fmt::format("parameter {} of {} was added to the module, or replaced, after it was wrapped: its "
-                        "gradients would not be averaged. Wrap the module again",
-                        each.key(), describe(each.value())));
+        give_up(ranks_,
+                fmt::format("parameter {} of {} was added to the module, or replaced, after it was wrapped: its "
+                            "gradients would not be averaged. Wrap the module again",
+                            each.key(), describe(each.value())));
       }
     }
-    throw UsageError("a parameter was taken out of the module after it was wrapped. Wrap the module again");
+    give_up(ranks_, "a parameter was taken out of the module after it was wrapped. Wrap the module again");
+  }
+  for (const NamedTensor& each : frozen_) {
+    if (!each.tensor.requires_grad()) continue;
+    give_up(ranks_, fmt::format("parameter {} of {} needs a gradient, but did not when it was wrapped: it would not be "
+                                "averaged. Wrap the module again",
+                                each.name, describe(each.tensor)));
   }
 }
 

@@ -34,7 +34,7 @@ class DataParallel::Impl {
 
   void broadcast_buffers(int root);
 
-  /// All parameters and buffers.
+  /// All parameters, and buffers unless they are never to be.
   void broadcast_state(int root);
 
  private:
@@ -45,6 +45,7 @@ class DataParallel::Impl {
   Communicator ranks_;  ///< as world, but with calls of its own
   DistributedDataParallelOptions options_;
   std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> frozen_;  ///< those of them that needed no gradient when they were wrapped
   std::vector<NamedTensor> buffers_;
   std::vector<std::uint8_t> packed_;  ///< buffers on their way
   std::shared_ptr<Notices> notices_;

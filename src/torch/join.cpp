@@ -1,6 +1,7 @@
 #include "trireme/torch/join.h"
 
 #include "torch/data_parallel.h"
+#include "torch/give_up.h"
 #include "torch/notices.h"
 #include "torch/sync_norm.h"
 
@@ -20,6 +21,7 @@ class Join::Impl {
   }
 
   void finish() {
+    if (finished_) detail::give_up(model_.ranks(), "Join::finish() was called again: make a new Join for each epoch");
     while (true) {
       const detail::Notice notice = notices_->hear();
       if (notice.what == detail::Announced::nothing) break;

@@ -18,7 +18,7 @@ enum class Announced : std::int64_t {
   weights,     ///< the sum of weights
   bucket,      ///< the start of a bucket's reduction; `which` is its index
   reduced,     ///< the end of all of them
-  used,        ///< which parameters anyone used
+  used,        ///< which parameters anyone has a gradient of
   sparse,      ///< a sparse gradient's reduction; `which` is its parameter
   order,       ///< the order that buckets are built anew in
   step,        ///< the end of a backward

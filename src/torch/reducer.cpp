@@ -1,5 +1,6 @@
 #include "torch/reducer.h"
 
+#include "torch/give_up.h"
 #include "torch/graph.h"
 #include "torch/tensors.h"
 
@@ -44,10 +45,11 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
     : ranks_(std::move(ranks)), options_(options) {
   for (ReducedParameter& parameter : parameters) {
     tensors_.push_back(parameter.tensor);
-    parameters_.push_back({std::move(parameter), {}, 0, -1, false, false});
+    const at::Tensor when_wrapped = at::empty_like(parameter.tensor, at::TensorOptions(at::kMeta));
+    parameters_.push_back({std::move(parameter), when_wrapped, {}, 0, -1, false, false});
   }
   reachable_.assign(parameters_.size(), false);
-  used_somewhere_.assign(parameters_.size(), true);
+  has_gradient_.assign(parameters_.size(), true);
   std::vector<int> order;
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
     if (!parameters_[i].sparse) order.push_back(i);
@@ -65,6 +67,22 @@ void Reducer::add_hook(int number) {
   parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.tensor);
   parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<Hook>([this, number] { came(number); }));
   number_of_[parameter.accumulator.get()] = number;
+}
+
+// torch::load gives a parameter another accumulator, and so does another dtype.
+void Reducer::follow(int number) {
+  Parameter& parameter = parameters_[number];
+  const at::Tensor &now = parameter.tensor, &before = parameter.when_wrapped;
+  if (now.scalar_type() != before.scalar_type() || now.sizes() != before.sizes()) {
+    give_up(ranks_,
+            fmt::format("parameter {} is {}, but was {} when it was wrapped: its gradients would not be averaged. "
+                        "Wrap the module again",
+                        parameter.name, describe(now), describe(before)));
+  }
+  if (!now.requires_grad() || torch::autograd::impl::grad_accumulator(now) == parameter.accumulator) return;
+  parameter.accumulator->del_post_hook(parameter.hook);
+  number_of_.erase(parameter.accumulator.get());
+  add_hook(number);
 }
 
 // Gradients that are there already move to their new places.
@@ -101,6 +119,7 @@ void Reducer::before_forward() {
     in_backward_ = false;
     give_up(ranks_, "the last backward ended before all gradients had come, as when something throws in it");
   }
+  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) follow(i);
   times_.forward.begin = Clock::now();
 }
 
@@ -108,21 +127,26 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   times_.forward.end = Clock::now();
   if (!at::GradMode::is_enabled()) return;
   if (weighted_ && !all_known) {
-    throw UsageError(
-        "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
-        "optionals of them");
+    give_up(ranks_,
+            "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
+            "optionals of them");
   }
   if (weighted_ || notices_) exchange_weights(results);
   if (!sync_) return;
   ++forwards_;
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
-  if (!options_.find_unused_parameters || options_.static_graph) return;
+  if (!finds_unused()) return;
   if (!all_known) {
-    throw UsageError(
-        "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
-        "vectors, maps or optionals of them");
+    give_up(ranks_,
+            "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
+            "vectors, maps or optionals of them");
   }
   mark_used(results, number_of_, reachable_);
+}
+
+void Reducer::use(std::shared_ptr<Notices> notices) {
+  notices_ = std::move(notices);
+  if (notices_) weights_ = nullptr;  // they are not of ranks that may run out
 }
 
 void Reducer::weigh(double samples) {
@@ -164,8 +188,9 @@ void Reducer::came(int number) {
   Parameter& parameter = parameters_[number];
   if (parameter.ready) {
     give_up(ranks_, fmt::format("parameter {} got a gradient, but was {}", parameter.name,
-                                parameter.used ? "ready: its gradient came twice in one backward"
-                                               : "found not to be used in the forward before"));
+                                parameter.used          ? "ready: its gradient came twice in one backward"
+                                : options_.static_graph ? "without one in the first backward: the graph is not static"
+                                                        : "found not to be used in the forward before"));
   }
   parameter.used = true;
   if (learns_order() && !parameter.sparse) arrivals_.push_back(number);
@@ -188,6 +213,9 @@ void Reducer::begin_backward() {
             "outside "
             "no_sync, since the last backward");
   }
+  if (notices_ && !weights_) {
+    give_up(ranks_, "a Join was made between this backward and its forward: make it before the forward");
+  }
   in_backward_ = true;
   launched_ = 0;
   times_.backward.begin = Clock::now();
@@ -197,7 +225,7 @@ void Reducer::begin_backward() {
   const std::vector<bool>* expected = nullptr;
   if (options_.static_graph) {
     if (!in_graph_.empty()) expected = &in_graph_;
-  } else if (options_.find_unused_parameters) {
+  } else if (finds_unused()) {
     expected = &reachable_;
   }
   if (expected == nullptr) return;
@@ -224,7 +252,7 @@ void Reducer::mark_ready(int number) {
 }
 
 // Which parameters are used may change, and with them the order: then the guess is as good as any.
-bool Reducer::learns_order() const { return !rebuilt_ && (!options_.find_unused_parameters || options_.static_graph); }
+bool Reducer::learns_order() const { return !rebuilt_ && !finds_unused(); }
 
 void Reducer::launch_filled() {
   if (learns_order()) return;
@@ -278,7 +306,9 @@ void Reducer::end_backward() {
   }
   if (options_.static_graph ? !graph_known_ : options_.find_unused_parameters) {
     announce(Announced::used);
-    find_used_anywhere();
+    std::vector<std::uint8_t> mine;
+    for (const at::Tensor& tensor : tensors_) mine.push_back(tensor.grad().defined() ? 1 : 0);
+    find_gradients_anywhere(std::move(mine));
   }
   give_gradients();
   in_backward_ = false;
@@ -289,22 +319,25 @@ void Reducer::end_backward() {
 }
 
 void Reducer::check_all_came() {
-  const bool all =
-      std::all_of(parameters_.begin(), parameters_.end(), [](const Parameter& each) { return each.ready; });
-  if (options_.static_graph && in_graph_.empty()) {
+  const bool learns_graph = options_.static_graph && in_graph_.empty();
+  if (learns_graph) {
     for (const Parameter& parameter : parameters_) in_graph_.push_back(parameter.used);
+  }
+  // The loss need not use all that forward returned.
+  if (learns_graph || finds_unused()) {
     for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
       if (!parameters_[i].ready) mark_ready(i);
     }
     return;
   }
-  if (all) return;
+  if (std::ranges::all_of(parameters_, &Parameter::ready)) return;
   in_backward_ = false;
   give_up(ranks_,
-          fmt::format(
-              "{} got no gradient in this backward. If the loss does not depend on all parameters in every step, set "
-              "find_unused_parameters (or static_graph, if it is the same ones always)",
-              names_of_missing()));
+          fmt::format("{} got no gradient in this backward{}", names_of_missing(),
+                      options_.static_graph
+                          ? ", but did in the first: the graph is not static. Set find_unused_parameters instead"
+                          : ". If the loss does not depend on all parameters in every step, set "
+                            "find_unused_parameters (or static_graph, if it is the same ones always)"));
 }
 
 std::string Reducer::names_of_missing() const {
@@ -317,12 +350,6 @@ std::string Reducer::names_of_missing() const {
   names.resize(names.size() - others);
   return fmt::format("parameter{} {}{}", names.size() > 1 ? "s" : "", fmt::join(names, ", "),
                      others > 0 ? fmt::format(" and {} others", others) : "");
-}
-
-// All ranks hear of it; without that, they would wait for this one.
-void Reducer::give_up(Communicator ranks, const std::string& why) {
-  ranks.abort(why);
-  throw UsageError(why);
 }
 
 // Everybody gets the indices and values of all, and adds them up.
@@ -361,18 +388,17 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
 }
 
 // A parameter that nobody used keeps the gradient that it had, or none.
-void Reducer::find_used_anywhere() {
-  std::vector<std::uint8_t> used;
-  for (const Parameter& parameter : parameters_) used.push_back(parameter.used ? 1 : 0);
-  ranks_.allreduce(used, Op::max);
-  for (std::size_t i = 0; i < used.size(); ++i) used_somewhere_[i] = used[i] != 0;
+void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine) {
+  ranks_.allreduce(mine, Op::max);
+  for (std::size_t i = 0; i < mine.size(); ++i) has_gradient_[i] = mine[i] != 0;
   graph_known_ = options_.static_graph;
 }
 
+// To the same parameters on all ranks: optimisers leave those without a gradient alone.
 void Reducer::give_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
-    if (!parameters_[i].sparse && used_somewhere_[i] && !gradient.defined()) gradient = memory_.gradients()[i];
+    if (parameters_[i].sparse) continue;
+    parameters_[i].tensor.mutable_grad() = has_gradient_[i] ? memory_.gradients()[i] : at::Tensor();
   }
 }
 
@@ -409,10 +435,7 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       break;
     case Announced::reduced: finish_reductions(); break;
     case Announced::sparse: reduce_sparse(static_cast<int>(notice.which), {}); break;
-    case Announced::used:
-      for (Parameter& parameter : parameters_) parameter.used = false;
-      find_used_anywhere();
-      break;
+    case Announced::used: find_gradients_anywhere(std::vector<std::uint8_t>(parameters_.size(), 0)); break;
     case Announced::order: take_order(notice.last_at_work); break;
     case Announced::step:
       give_gradients();

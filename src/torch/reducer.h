@@ -49,7 +49,7 @@ class Reducer {
   const std::vector<GradientBucket>& buckets() const { return shown_; }
 
   /// From now on, other ranks may run out of batches.
-  void use(std::shared_ptr<Notices> notices) { notices_ = std::move(notices); }
+  void use(std::shared_ptr<Notices> notices);
 
   /// This rank has run out of batches, and another announced this: does the same with neutral values. `stepped` is called
   /// when all gradients of a backward are there.
@@ -57,6 +57,7 @@ class Reducer {
 
  private:
   struct Parameter : ReducedParameter {
+    at::Tensor when_wrapped;  ///< as it was then, without elements
     std::shared_ptr<torch::autograd::Node> accumulator;
     std::uintptr_t hook = 0;
     int bucket = -1;     ///< -1: sparse
@@ -83,10 +84,12 @@ class Reducer {
 
   void exchange_weights(const std::vector<at::Tensor*>& results);
   void add_hook(int number);
+  void follow(int number);
   void build(std::span<const int> order);
   void came(int number);
   void begin_backward();
   void mark_ready(int number);
+  bool finds_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool learns_order() const;
   void launch_filled();
   void launch(int bucket);
@@ -95,13 +98,12 @@ class Reducer {
   void start_reduction(int bucket);
   void finish_reductions();
   void reduce_sparse(int number, at::Tensor own);
-  void find_used_anywhere();
+  void find_gradients_anywhere(std::vector<std::uint8_t> mine);
   void rebuild();
   void take_order(int root);
   void give_gradients();
   void announce(Announced what, std::int64_t which = 0);
   std::string names_of_missing() const;
-  [[noreturn]] static void give_up(Communicator ranks, const std::string& why);
 
   std::vector<Parameter> parameters_;
   std::vector<at::Tensor> tensors_;  ///< of the parameters
@@ -123,8 +125,8 @@ class Reducer {
   std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
   bool was_backward_ = false;    ///< since the last forward
   bool graph_known_ = false;
-  std::vector<bool> in_graph_;        ///< with a static graph: those that get gradients here
-  std::vector<bool> used_somewhere_;  ///< that got gradients on any rank
+  std::vector<bool> in_graph_;      ///< with a static graph: those that get gradients here
+  std::vector<bool> has_gradient_;  ///< on any rank
 
   bool weighted_ = false;
   double weight_ = 1;

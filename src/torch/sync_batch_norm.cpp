@@ -21,8 +21,9 @@ SyncBatchNormImpl::SyncBatchNormImpl(const SyncBatchNormImpl& other)
 SyncBatchNormImpl::~SyncBatchNormImpl() = default;
 
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
-  _check_input_dim(input);
   if (is_training()) return shared_->forward(input, weight, bias, detail::next_batch(*this), options.eps());
+  // Only this rank's business.
+  _check_input_dim(input);
   if (options.track_running_stats()) {
     return torch::batch_norm(input, weight, bias, running_mean, running_var, /*training=*/false, /*momentum=*/0,
                              options.eps(), /*cudnn_enabled=*/false);
@@ -33,7 +34,10 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   return alone->forward(input, weight, bias, {}, options.eps());
 }
 
-void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) { shared_->check(input); }
+void SyncBatchNormImpl::_check_input_dim(const torch::Tensor& input) {
+  const std::string wrong = shared_->what_is_wrong_with(input);
+  if (!wrong.empty()) throw UsageError(wrong);
+}
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   stream << std::boolalpha << "trireme::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps()

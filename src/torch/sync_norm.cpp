@@ -5,6 +5,7 @@
 // sample variances", 1979.
 #include "torch/sync_norm.h"
 
+#include "torch/give_up.h"
 #include "torch/notices.h"
 
 #include <fmt/core.h>
@@ -84,12 +85,12 @@ struct Normalise : torch::autograd::Function<Normalise> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
     if (torch::GradMode::is_enabled()) {
-      throw UsageError("backward of a synchronised batch norm with create_graph: it can't be differentiated twice");
+      kept->norm->refuse("backward of a synchronised batch norm with create_graph: it can't be differentiated twice");
     }
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &inverse = saved[3];
-    const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
     const std::int64_t features = mean.numel();
 
     const Tensor dy = gradients[0].to(torch::kDouble);
@@ -134,22 +135,29 @@ SyncNorm::SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int
 
 Tensor SyncNorm::forward(const Tensor& input, const Tensor& weight, const Tensor& bias, const Running& running,
                          double eps) {
-  check(input);
+  const std::string wrong = what_is_wrong_with(input);
+  if (!wrong.empty()) refuse(wrong);
   return Normalise::apply(input, Normalise::OptionalTensor(weight), Normalise::OptionalTensor(bias), shared_from_this(),
                           running, eps);
 }
 
-void SyncNorm::check(const Tensor& input) const {
+std::string SyncNorm::what_is_wrong_with(const Tensor& input) const {
   const auto wrong = [this](const std::string& what) {
-    throw UsageError(fmt::format("{}: expected an input of [N, {}, ...] on the CPU, got {}", name_, features_, what));
+    return fmt::format("{}: expected an input of [N, {}, ...] on the CPU, got {}", name_, features_, what);
   };
-  if (!input.defined()) wrong("an undefined tensor");
+  if (!input.defined()) return wrong("an undefined tensor");
   std::string shape;
   for (const std::int64_t size : input.sizes()) shape += fmt::format("{}{}", shape.empty() ? "" : ", ", size);
-  if (input.dim() < 2 || input.size(1) != features_) wrong(fmt::format("[{}]", shape));
-  if (!input.is_floating_point()) wrong(std::string("one of ") + c10::toString(input.scalar_type()));
+  if (input.dim() < 2 || input.size(1) != features_) return wrong(fmt::format("[{}]", shape));
+  if (!input.is_floating_point()) return wrong(std::string("one of ") + c10::toString(input.scalar_type()));
   if (!input.device().is_cpu())
-    wrong(fmt::format("one on {}: other devices are not supported yet", input.device().str()));
+    return wrong(fmt::format("one on {}: other devices are not supported yet", input.device().str()));
+  return {};
+}
+
+void SyncNorm::refuse(const std::string& why) const {
+  if (ranks_) give_up(*ranks_, why);
+  throw UsageError(why);
 }
 
 void SyncNorm::announce_to(std::shared_ptr<Notices> notices, std::int64_t index) {

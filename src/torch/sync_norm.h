@@ -40,8 +40,11 @@ class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                         const Running& running, double eps);
 
-  /// Throws UsageError if this can't be an input.
-  void check(const torch::Tensor& input) const;
+  /// What keeps this from being an input; empty: nothing.
+  std::string what_is_wrong_with(const torch::Tensor& input) const;
+
+  /// This rank can't do its part: throws that, and lets the others know.
+  [[noreturn]] void refuse(const std::string& why) const;
 
   /// From now on forward and backward announce their collectives, as that module; nullptr: no more.
   void announce_to(std::shared_ptr<Notices> notices, std::int64_t index);

@@ -1,6 +1,7 @@
 // Which checkpoint is taken, and which are refused.
 #include "trireme/torch/checkpoint.h"
 
+#include "communicator/start.h"
 #include "support/run.h"
 #include "support/throws.h"
 #include "torch/ranks.h"

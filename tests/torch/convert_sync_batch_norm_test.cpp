@@ -1,5 +1,4 @@
 // Batch norms in modules that users wrote, made synchronous where they are.
-#include "support/throws.h"
 #include "torch/ranks.h"
 #include "trireme/torch/sync_batch_norm.h"
 
@@ -160,16 +159,19 @@ struct OwnNormImpl : nn::BatchNormImplBase<1, OwnNormImpl> {
 TORCH_MODULE(OwnNorm);
 
 TEST(ConvertSyncBatchNorm, NamesWhatItCanNotConvert) {
-  std::vector<Communicator> world = threads_world(1);
-  nn::ModuleList net(nn::BatchNorm1d(3), nn::ModuleList(OwnNorm(3)));
-  const std::string error = usage_error([&] { convert_sync_batch_norm(net, world[0]); });
-  EXPECT_NE(error.find("OwnNormImpl '1.0' keeps running statistics, but is no torch::nn::BatchNorm1d"),
-            std::string::npos)
-      << error;
+  const auto own = outcomes(3, [](Communicator& world) {
+    nn::ModuleList net(nn::BatchNorm1d(3));
+    if (world.rank() == 1) net->push_back(nn::ModuleList(OwnNorm(3)));
+    convert_sync_batch_norm(net, world);
+  });
+  expect_all_say(own, {"OwnNormImpl '1.0' keeps running statistics, but is no torch::nn::BatchNorm1d"});
+  expect_all_say({own[0], own[2]}, {"rank 1"});
 
-  nn::BatchNorm1dImpl loose(nn::BatchNormOptions(3).track_running_stats(false));
-  EXPECT_NE(usage_error([&] { convert_sync_batch_norm(loose, world[0]); }).find("is not in a holder"),
-            std::string::npos);
+  const auto loose = outcomes(1, [](Communicator& world) {
+    nn::BatchNorm1dImpl norm(nn::BatchNormOptions(3).track_running_stats(false));
+    convert_sync_batch_norm(norm, world);
+  });
+  expect_all_say(loose, {"is not in a holder"});
 }
 
 }  // namespace

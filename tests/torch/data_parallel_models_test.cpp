@@ -2,7 +2,10 @@
 #include "torch/mlp.h"
 #include "torch/ranks.h"
 #include "trireme/torch/data_parallel.h"
+#include "trireme/torch/sync_batch_norm.h"
 
+#include <functional>
+#include <sstream>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -65,6 +68,72 @@ TEST(Unused, AreKnownAfterTheFirstBackwardOfAStaticGraph) {
   });
 }
 
+/// All that it can return, of which a loss may use some.
+struct HeadsImpl : torch::nn::Module {
+  HeadsImpl() : left(2, 1), right(2, 1) {
+    register_module("left", left);
+    register_module("right", right);
+  }
+  std::pair<Tensor, Tensor> forward(const Tensor& x) { return {left(x), right(x)}; }
+  torch::nn::Linear left, right;
+};
+TORCH_MODULE(Heads);
+
+TEST(Unused, MayBeResultsThatTheLossDoesNotUse) {
+  on_ranks(3, [](Communicator& world) {
+    Heads net;
+    DistributedDataParallel model(net, world,
+                                  {.first_bucket_bytes = 1, .bucket_bytes = 1, .find_unused_parameters = true});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad(true);
+      const auto [left, right] = model(torch::full({1, 2}, world.rank() + 1.0));
+      (world.rank() == 1 ? right : left).sum().backward();
+      EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 4.0F / 3);
+      EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 2.0F / 3);
+    }
+  });
+}
+
+TEST(Unused, AfterAForwardWithoutBackward) {
+  on_ranks(2, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    model(torch::ones({1, 2}), false);  // a step that is skipped
+    model(torch::full({1, 2}, world.rank() + 1.0), true).first.sum().backward();
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 1.5F);
+    EXPECT_FALSE(net->right->weight.grad().defined());
+  });
+}
+
+// What one rank alone has a gradient of is the same on all after backward, or they would take different steps.
+TEST(Unused, ButWithoutSync) {
+  on_ranks(2, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    {
+      const auto alone = model.no_sync();
+      model(torch::ones({1, 2}), world.rank() == 0).first.sum().backward();
+    }
+    model(torch::ones({1, 2}), true).first.sum().backward();
+    ASSERT_TRUE(net->right->weight.grad().defined());
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 1.5F);
+    EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 0.5F);
+    EXPECT_FALSE(net->idle->weight.grad().defined());
+  });
+}
+
+TEST(Unused, AreNamedIfTheGraphIsNotStatic) {
+  const auto said = outcomes(2, [](Communicator& world) {
+    Heads net;
+    DistributedDataParallel model(net, world, {.static_graph = true});
+    for (int step = 0; step < 2; ++step) {
+      const auto [left, right] = model(torch::ones({1, 2}));
+      (step == 0 ? left + right : left).sum().backward();
+    }
+  });
+  expect_all_say(said, {"right.weight", "the graph is not static"});
+}
+
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
     wide = register_parameter("wide", torch::full({3}, 2.0, torch::kFloat64));
@@ -85,8 +154,11 @@ struct MixedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Mixed);
 
-TEST(Kinds, OfParametersAreAllReduced) {
-  on_ranks(3, [](Communicator& world) {
+class Kinds : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(All, Kinds, ::testing::ValuesIn(kWays));
+
+TEST_P(Kinds, OfParametersAreAllReduced) {
+  on_ranks(GetParam(), 3, [](Communicator& world) {
     Mixed net;
     net->seen.fill_(world.rank() + 5);
     DistributedDataParallel model(net, world);
@@ -126,14 +198,14 @@ struct TiedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tied);
 
-TEST(Kinds, SharedParametersAndResultsOfResults) {
+TEST_P(Kinds, SharedParametersAndResultsOfResults) {
   const auto loss = [](const std::pair<Tensor, Tensor>& out) {
     return out.first.pow(2).mean() + out.second.pow(2).mean();
   };
   const Tensor x = torch::sin(torch::arange(18, torch::kFloat64)).view({6, 3});
   Tied alone;
   loss(alone(x)).backward();
-  on_ranks(3, [&](Communicator& world) {
+  on_ranks(GetParam(), 3, [&](Communicator& world) {
     for (const bool finds : {false, true}) {
       Tied net;
       DistributedDataParallel model(net, world,
@@ -167,16 +239,39 @@ TEST(Modules, OfAllKindsCanBeWrapped) {
   });
 }
 
+// The same bytes, so that what never heard of Trireme can load them.
 TEST(Modules, AreSavedAsIfNeverWrapped) {
-  on_ranks(2, [](Communicator& world) {
-    Mlp net = make_mlp(torch::kFloat32);
-    DistributedDataParallel model(net, world);
-    model(torch::ones({1, 5})).sum().backward();
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(5, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3));
+    const torch::NoGradGuard no_grad;
+    for (Tensor& each : net->parameters()) each.copy_(torch::sin(torch::arange(each.numel()).view_as(each)));
+    return net;
+  };
+  const Batch batch = make_batch(kRows, torch::kFloat32);
+  const auto saved_after_a_step = [&](torch::nn::Sequential& net, auto& model) {
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    loss_of(model.forward(batch.x), batch).backward();
+    optimizer.step();
     std::stringstream saved;
     torch::save(net, saved);
-    Mlp loaded = make_mlp(torch::kFloat32, 7);
+    return saved.str();
+  };
+  torch::nn::Sequential plain = make();
+  const std::string expected = saved_after_a_step(plain, *plain);
+  on_ranks(2, [&](Communicator& world) {
+    torch::nn::Sequential net = make();
+    DistributedDataParallel model(net, world);  // the same batch on both ranks: their mean is what each has
+    EXPECT_TRUE(saved_after_a_step(net, model) == expected);
+
+    torch::nn::Sequential converted = make();
+    convert_sync_batch_norm(converted, world);
+    DistributedDataParallel synced(converted, world);
+    std::stringstream saved;
+    torch::save(converted, saved);
+    torch::nn::Sequential loaded = make();
+    loaded->parameters()[0].data().zero_();
     torch::load(loaded, saved);
-    EXPECT_EQ(largest_difference(net->parameters(), loaded->parameters()), 0);
+    EXPECT_EQ(largest_difference(loaded->parameters(), converted->parameters()), 0);
   });
 }
 
@@ -196,7 +291,7 @@ TEST(Wrong, Device) {
                             if (world.rank() == 1) net->register_parameter("far", torch::empty({7}, torch::kMeta));
                             const DistributedDataParallel model(net, world);
                           }),
-                 {"far is on device meta"});
+                 {"rank 1 can't be wrapped: far is on device meta"});
 }
 
 TEST(Wrong, ModelsThatDiffer) {
@@ -218,6 +313,74 @@ TEST(Wrong, ParameterAddedAfterWrapping) {
                             model(torch::ones({1, 5}));
                           }),
                  {"parameter late", "after it was wrapped"});
+}
+
+/// What all ranks say if rank 1 does this to its module after wrapping.
+std::vector<std::string> after_wrapping(const std::function<void(MlpImpl&)>& change, Way way = Way::inproc) {
+  return outcomes(way, 3, [&](Communicator& world) {
+    Mlp net;
+    net->second->weight.requires_grad_(false);
+    DistributedDataParallel model(net, world);
+    if (world.rank() == 1) change(*net);
+    for (int step = 0; step < 2; ++step) {
+      model(torch::ones({1, 5}, net->third->weight.options().requires_grad(false))).sum().backward();
+    }
+  });
+}
+
+TEST(Wrong, ParameterChangedAfterWrappingOnOneRank) {
+  for (const Way way : kWays) {
+    const auto late = after_wrapping([](MlpImpl& net) { net.register_parameter("late", torch::ones({2})); }, way);
+    expect_all_say(late, {"parameter late", "after it was wrapped"});
+    expect_all_say({late[0], late[2]}, {"rank 1"});
+  }
+  const auto dtype = after_wrapping([](MlpImpl& net) { net.to(torch::kFloat64); });
+  expect_all_say(dtype, {"parameter first.weight is Double [7, 5], but was Float [7, 5] when it was wrapped"});
+  expect_all_say({dtype[0], dtype[2]}, {"rank 1"});
+  const auto unfrozen = after_wrapping([](MlpImpl& net) { net.second->weight.requires_grad_(true); });
+  expect_all_say(unfrozen, {"parameter second.weight", "needs a gradient, but did not"});
+  const auto resized = after_wrapping([](MlpImpl& net) { net.third->bias.set_data(torch::ones({1})); });
+  expect_all_say(resized, {"parameter third.bias is Float [1], but was Float [3]"});
+}
+
+// Loading gives the same tensors other values.
+TEST(Modules, MayBeLoadedAfterWrapping) {
+  on_ranks(2, [](Communicator& world) {
+    Mlp net = make_mlp(torch::kFloat32);
+    DistributedDataParallel model(net, world);
+    std::stringstream saved;
+    torch::save(make_mlp(torch::kFloat32, 7), saved);
+    torch::load(net, saved);
+    (model(torch::ones({1, 5})).sum() * (world.rank() + 1.0)).backward();
+    EXPECT_EQ(net->third->bias.grad()[0].item<float>(), 1.5F);
+  });
+}
+
+struct Opaque {
+  Tensor hidden;
+};
+struct OpaqueNetImpl : torch::nn::Module {
+  OpaqueNetImpl() { register_module("inner", inner); }
+  Opaque forward(const Tensor& x) { return {inner(x)}; }
+  torch::nn::Linear inner{2, 1};
+};
+TORCH_MODULE(OpaqueNet);
+
+TEST(Wrong, ResultsThatCanNotBeSeenByOneRank) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    OpaqueNet net;
+    DistributedDataParallel model(net, world);
+    if (world.rank() == 1) model.weigh(1);
+    model(torch::ones({1, 2})).hidden.sum().backward();
+  });
+  expect_all_say(said, {"weigh() can't see"});
+  expect_all_say({said[0], said[2]}, {"rank 1"});
+  const auto found = outcomes(3, [](Communicator& world) {
+    OpaqueNet net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = world.rank() == 1});
+    model(torch::ones({1, 2})).hidden.sum().backward();
+  });
+  expect_all_say(found, {"find_unused_parameters can't see"});
 }
 
 TEST(Wrong, BackwardWithoutForward) {

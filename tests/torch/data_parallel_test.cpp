@@ -11,20 +11,8 @@ namespace {
 
 double tolerance(torch::Dtype dtype) { return dtype == torch::kFloat64 ? 1e-15 : 1e-6; }
 
-/// Fails if any bit differs between ranks.
-void expect_same_bits(Communicator& world, const std::vector<Tensor>& tensors, const std::string& when) {
-  for (const Tensor& tensor : tensors) {
-    const Tensor whole = tensor.detach().contiguous();
-    const auto bytes = static_cast<std::size_t>(whole.numel() * whole.element_size());
-    std::vector<std::uint8_t> first(bytes);
-    std::memcpy(first.data(), whole.data_ptr(), bytes);
-    const std::vector<std::uint8_t> own = first;
-    world.broadcast(first, 0);
-    EXPECT_EQ(own, first) << when << ", rank " << world.rank();
-  }
-}
-
 struct Case {
+  Way way;
   int ranks;
   torch::Dtype dtype;
   std::size_t bucket_bytes;
@@ -35,6 +23,7 @@ class Gradients : public ::testing::TestWithParam<Case> {
   DistributedDataParallelOptions options() const {
     return {.first_bucket_bytes = GetParam().bucket_bytes, .bucket_bytes = GetParam().bucket_bytes};
   }
+  void on_all(const std::function<void(Communicator&)>& work) const { on_ranks(GetParam().way, ranks(), work); }
   int ranks() const { return GetParam().ranks; }
   torch::Dtype dtype() const { return GetParam().dtype; }
 };
@@ -42,7 +31,7 @@ class Gradients : public ::testing::TestWithParam<Case> {
 TEST_P(Gradients, AreThoseOfTheJoinedBatch) {
   const Batch joined = make_batch(kRows * ranks(), dtype());
   const auto expected = reference(joined, dtype());
-  on_ranks(ranks(), [&](Communicator& world) {
+  on_all([&](Communicator& world) {
     Mlp net = make_mlp(dtype());
     DistributedDataParallel model(net, world, options());
     const Batch own = joined.rows(kRows * world.rank(), kRows * (world.rank() + 1));
@@ -58,7 +47,7 @@ TEST_P(Gradients, AreThoseOfTheJoinedBatch) {
 TEST_P(Gradients, AddUpWithoutSync) {
   const Batch joined = make_batch(2 * kRows * ranks(), dtype());
   const auto expected = reference(joined, dtype());
-  on_ranks(ranks(), [&](Communicator& world) {
+  on_all([&](Communicator& world) {
     Mlp net = make_mlp(dtype());
     DistributedDataParallel model(net, world, options());
     const Batch own = joined.rows(2 * kRows * world.rank(), 2 * kRows * (world.rank() + 1));
@@ -80,7 +69,7 @@ TEST_P(Gradients, OfUnevenSharesAreWeighted) {
   const int shares = ranks() * (ranks() + 1) / 2;
   const Batch joined = make_batch(shares, dtype());
   const auto expected = reference(joined, dtype());
-  on_ranks(ranks(), [&](Communicator& world) {
+  on_all([&](Communicator& world) {
     Mlp net = make_mlp(dtype());
     DistributedDataParallel model(net, world, options());
     const int begin = world.rank() * (world.rank() + 1) / 2;
@@ -97,7 +86,7 @@ TEST_P(Gradients, OfUnevenSharesAreWeighted) {
 TEST_P(Gradients, OfSeveralForwardsBeforeBackward) {
   const Batch joined = make_batch(2 * kRows * ranks(), dtype());
   const auto expected = reference(joined, dtype());
-  on_ranks(ranks(), [&](Communicator& world) {
+  on_all([&](Communicator& world) {
     Mlp net = make_mlp(dtype());
     DistributedDataParallel model(net, world, options());
     const Batch own = joined.rows(2 * kRows * world.rank(), 2 * kRows * (world.rank() + 1));
@@ -132,7 +121,7 @@ TEST_P(Gradients, KeepTrainingWhatOneProcessWouldTrain) {
       loss_of(alone(joined.x), joined).backward();
       optimizer->step();
     }
-    on_ranks(ranks(), [&](Communicator& world) {
+    on_all([&](Communicator& world) {
       Mlp net = make_mlp(dtype(), world.rank());  // rank 0's model is what counts
       if (world.rank() == 0) {
         const torch::NoGradGuard no_grad;
@@ -160,17 +149,65 @@ std::vector<Case> cases() {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (const torch::Dtype dtype : {torch::kFloat32, torch::kFloat64}) {
       for (const std::size_t bytes : {std::size_t{1}, std::size_t{300}, std::size_t{25} << 20}) {
-        all.push_back({ranks, dtype, bytes});
+        all.push_back({Way::inproc, ranks, dtype, bytes});
       }
     }
   }
+  for (const Way way : {Way::shm, Way::tcp, Way::two_hosts}) all.push_back({way, 4, torch::kFloat64, 300});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Gradients, ::testing::ValuesIn(cases()), [](const auto& test) {
-  return std::to_string(test.param.ranks) + "_ranks_" + (test.param.dtype == torch::kFloat32 ? "f32_" : "f64_") +
-         std::to_string(test.param.bucket_bytes);
+  return to_string(test.param.way) + "_" + std::to_string(test.param.ranks) + "_ranks_" +
+         (test.param.dtype == torch::kFloat32 ? "f32_" : "f64_") + std::to_string(test.param.bucket_bytes);
 });
+
+// Rank 0's statistics come before each forward, and the forward before it still has its backward to do.
+TEST(Buffers, MayComeBetweenForwardAndBackward) {
+  const Batch one = make_batch(kRows, torch::kFloat64), two = make_batch(kRows, torch::kFloat64, 5);
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(5, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 3));
+    net->to(torch::kFloat64);
+    const torch::NoGradGuard no_grad;
+    for (Tensor& each : net->parameters()) each.copy_(torch::sin(torch::arange(each.numel()).view_as(each)));
+    return net;
+  };
+  const auto step = [&](auto& model) {
+    const Tensor first = model.forward(one.x);
+    const Tensor second = model.forward(two.x);
+    ((loss_of(first, one) + loss_of(second, two)) / 2).backward();
+  };
+  torch::nn::Sequential alone = make();
+  step(*alone);
+  on_ranks(3, [&](Communicator& world) {
+    torch::nn::Sequential net = make();
+    DistributedDataParallel model(net, world);
+    step(model);
+    EXPECT_LE(largest_difference(gradients_of(*net), gradients_of(*alone)), 1e-14);
+    EXPECT_EQ(largest_difference(net->buffers(), alone->buffers()), 0);
+  });
+}
+
+TEST(Buffers, ComeWhenTheyAreToldTo) {
+  on_ranks(2, [](Communicator& world) {
+    for (const auto policy : {BroadcastBuffers::before_forward, BroadcastBuffers::at_start, BroadcastBuffers::never}) {
+      torch::nn::BatchNorm1d net(torch::nn::BatchNormOptions(1).momentum(1.0));
+      net->running_mean.fill_(world.rank() + 5);
+      DistributedDataParallel model(net, world, {.broadcast_buffers = policy});
+      const double at_start = policy == BroadcastBuffers::never ? world.rank() + 5 : 5;
+      EXPECT_EQ(net->running_mean.item<double>(), at_start);
+      const Tensor x = torch::tensor({-1.0F, 1.0F}).view({2, 1}) + world.rank();
+      for (int step = 0; step < 2; ++step) model(x);
+      net->eval();
+      model(x);  // it does not change them, and is no training: nothing comes either
+      EXPECT_EQ(net->running_mean.item<double>(), world.rank());
+      net->train();
+      net->options.momentum(0.0);
+      model(x);
+      EXPECT_EQ(net->running_mean.item<double>(), policy == BroadcastBuffers::before_forward ? 0 : world.rank());
+    }
+  });
+}
 
 TEST(Buckets, AreBuiltInTheOrderOfGradients) {
   on_ranks(2, [](Communicator& world) {
@@ -211,10 +248,10 @@ class Halves final : public CommunicationHook {
 };
 
 TEST(Hook, ReducesInsteadOfAllreduce) {
-  for (const bool weighs : {false, true}) {
+  for (const auto& [way, weighs] : {std::pair{Way::inproc, false}, {Way::inproc, true}, {Way::two_hosts, true}}) {
     const Batch joined = make_batch(3 * kRows, torch::kFloat64);
     const auto expected = reference(joined, torch::kFloat64);
-    on_ranks(3, [&](Communicator& world) {
+    on_ranks(way, 3, [&, weighs = weighs](Communicator& world) {
       Mlp net = make_mlp(torch::kFloat64);
       DistributedDataParallel model(net, world,
                                     {.first_bucket_bytes = 1, .bucket_bytes = 300, .hook = std::make_shared<Halves>()});

@@ -1,4 +1,4 @@
-// Models with batch norm, and ranks that run out of batches: still what one process does with the joined batch.
+// Ranks that run out of batches, with and without batch norm: still what one process does with the joined batch.
 #include "trireme/torch/join.h"
 
 #include "torch/ranks.h"
@@ -6,7 +6,10 @@
 #include "trireme/torch/sync_batch_norm.h"
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <span>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -81,6 +84,8 @@ struct Plan {
   std::vector<std::vector<int>> rows;
   bool weighs = false;
   bool steps = true;  ///< ranks that ran out apply the gradients too
+  std::function<DistributedDataParallelOptions()> options = [] { return DistributedDataParallelOptions{}; };
+  Way way = Way::inproc;
 };
 
 template <typename Net>
@@ -116,10 +121,13 @@ void expect_as_alone(const Plan& plan) {
     loss.backward();
     optimizer.step();
   }
-  on_ranks(ranks, [&](Communicator& world) {
+  on_ranks(plan.way, ranks, [&](Communicator& world) {
     Net net = make<Net>();
     convert_sync_batch_norm(net, world);
-    DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 300});
+    DistributedDataParallelOptions options = plan.options();
+    options.first_bucket_bytes = 1;
+    options.bucket_bytes = 300;
+    DistributedDataParallel model(net, world, options);
     torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
     Join join(model, plan.steps ? std::function<void()>([&] { own.step(); }) : nullptr);
     const std::vector<int>& rows = plan.rows[world.rank()];
@@ -154,24 +162,55 @@ const std::vector<std::vector<std::vector<int>>> kUnevenRows = {
 };
 
 TEST(Joining, WithoutBatchNorm) {
-  for (const auto& rows : kRows) expect_as_alone<Plain>({rows});
-  for (const auto& rows : kUnevenRows) expect_as_alone<Plain>({rows});
+  for (const auto& rows : kRows) expect_as_alone<Plain>({.rows = rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Plain>({.rows = rows});
 }
 
 TEST(Joining, WithBatchNorm) {
-  for (const auto& rows : kRows) expect_as_alone<Normed>({rows});
-  for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({rows});
+  for (const auto& rows : kRows) expect_as_alone<Normed>({.rows = rows});
+  for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({.rows = rows});
 }
 
 TEST(Joining, Weighted) {
   for (const auto& rows : kUnevenRows) {
-    expect_as_alone<Plain>({rows, true});
-    expect_as_alone<Normed>({rows, true});
+    expect_as_alone<Plain>({.rows = rows, .weighs = true});
+    expect_as_alone<Normed>({.rows = rows, .weighs = true});
   }
 }
 
 TEST(Joining, WithoutStepsGetsTheModel) {
-  for (const auto& rows : kRows) expect_as_alone<Normed>({rows, false, false});
+  for (const auto& rows : kRows) expect_as_alone<Normed>({.rows = rows, .steps = false});
+}
+
+/// What allreduce does, and nothing before all gradients are there.
+class AtTheEnd final : public CommunicationHook {
+ public:
+  void start(GradientBucket& /*bucket*/, Communicator& /*ranks*/) override {}
+  void finish(GradientBucket& bucket, Communicator& ranks) override {
+    const Tensor& gradients = bucket.gradients;
+    ranks.allreduce(std::span(gradients.data_ptr<double>(), gradients.numel()), Op::average);
+  }
+};
+
+TEST(Joining, WithAllOptions) {
+  const std::vector<std::function<DistributedDataParallelOptions()>> all = {
+      [] { return DistributedDataParallelOptions{.find_unused_parameters = true}; },
+      [] { return DistributedDataParallelOptions{.static_graph = true}; },
+      [] { return DistributedDataParallelOptions{.hook = std::make_shared<AtTheEnd>()}; },
+      [] { return DistributedDataParallelOptions{.broadcast_buffers = BroadcastBuffers::at_start}; },
+  };
+  for (const auto& options : all) {
+    for (const auto& rows : kUnevenRows) {
+      expect_as_alone<Normed>({.rows = rows, .options = options});
+      expect_as_alone<Normed>({.rows = rows, .weighs = true, .options = options});
+    }
+  }
+}
+
+TEST(Joining, OverTheNetwork) {
+  for (const Way way : {Way::shm, Way::tcp, Way::two_hosts}) {
+    for (const auto& rows : kUnevenRows) expect_as_alone<Normed>({.rows = rows, .weighs = true, .way = way});
+  }
 }
 
 TEST(Joining, WithSparseGradients) {
@@ -192,27 +231,161 @@ TEST(Joining, WithSparseGradients) {
   });
 }
 
-TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({{{}, {}, {}}}); }
+/// What a rank gathers within no_sync and never reduces does not count. In the last round rank 0 has the batch to gather,
+/// but not the one to reduce with.
+void expect_gathered_are_dropped(const DistributedDataParallelOptions& options, bool set_to_none, int rounds) {
+  const auto gathered = [](int round) { return make_batch(0, 2 * round, 3); };
+  const auto reduced = [](int round) { return make_batch(0, 2 * round + 1, 3); };
+  Plain alone = make<Plain>();
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int round = 0; round < rounds; ++round) {
+    optimizer.zero_grad();
+    (loss_of(alone(gathered(round).x), gathered(round)) + loss_of(alone(reduced(round).x), reduced(round))).backward();
+    optimizer.step();
+  }
+  on_ranks(3, [&](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world, options);
+    torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    Join join(model, [&] { own.step(); });
+    for (int round = 0; round < rounds; ++round) {
+      net->zero_grad(set_to_none);
+      const bool last = world.rank() == 0 && round + 1 == rounds;
+      {
+        const auto apart = model.no_sync();
+        loss_of(model(gathered(round).x), gathered(round)).backward();
+      }
+      if (last) break;
+      loss_of(model(reduced(round).x), reduced(round)).backward();
+      own.step();
+    }
+    join.finish();
+    EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-13) << "rank " << world.rank();
+  });
+}
 
-TEST(Joining, WhoThrowsIsNamed) {
+TEST(Joining, DropsWhatWasGatheredWithoutSync) {
+  for (const bool set_to_none : {false, true}) {
+    for (const int rounds : {1, 3}) {
+      expect_gathered_are_dropped({}, set_to_none, rounds);
+      expect_gathered_are_dropped({.find_unused_parameters = true}, set_to_none, rounds);
+      expect_gathered_are_dropped({.static_graph = true}, set_to_none, rounds);
+    }
+  }
+}
+
+/// Uses one branch or the other.
+struct ForkedImpl : torch::nn::Module {
+  ForkedImpl() : left(4, 2), right(4, 2) {
+    register_module("left", left);
+    register_module("right", right);
+  }
+  Tensor forward(const Tensor& x, bool goes_left) { return goes_left ? left(x) : right(x); }
+  torch::nn::Linear left, right;
+};
+TORCH_MODULE(Forked);
+
+// A parameter without a gradient is not stepped, and one with a gradient of zeros is: by momentum and weight decay. Rank 1
+// alone never uses the right branch; what rank 0 gathers of it is dropped.
+TEST(Joining, StepsOnlyWhatOthersStep) {
+  const Batch batch = make_batch(0, 0, 3);
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1);
+  constexpr int kSteps = 2;
+  Forked alone = make<Forked>();
+  torch::optim::SGD optimizer(alone->parameters(), options);
+  for (int step = 0; step < kSteps; ++step) {
+    alone->zero_grad(true);
+    (2 * loss_of(alone(batch.x, true), batch)).backward();
+    optimizer.step();
+  }
+  on_ranks(2, [&](Communicator& world) {
+    Forked net = make<Forked>();
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    torch::optim::SGD own(net->parameters(), options);
+    Join join(model, [&] { own.step(); });
+    for (int step = 0; step < kSteps; ++step) {
+      net->zero_grad(true);
+      {
+        const auto apart = model.no_sync();
+        loss_of(model(batch.x, world.rank() == 1), batch).backward();
+      }
+      if (world.rank() == 0) break;
+      loss_of(model(batch.x, true), batch).backward();
+      own.step();
+    }
+    join.finish();
+    EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-15) << "rank " << world.rank();
+  });
+}
+
+TEST(Joining, TwiceIsRefused) {
   const auto said = outcomes(3, [](Communicator& world) {
     Plain net = make<Plain>();
     DistributedDataParallel model(net, world);
     Join join(model);
-    if (world.rank() == 1) throw std::runtime_error("a bad batch");
-    const Batch batch = make_batch(world.rank(), 0, 3);
-    loss_of(model(batch.x), batch).backward();
-    join.finish();
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (int step = 0; step < world.rank(); ++step) {
+        const Batch batch = make_batch(world.rank(), step, 3);
+        loss_of(model(batch.x), batch).backward();
+      }
+      join.finish();
+    }
   });
-  EXPECT_EQ(said[1], "another error: a bad batch");
-  expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
+  expect_all_say(said, {"a new Join for each epoch"});
+  expect_all_say({said[1], said[2]}, {"rank 0"});
 }
 
-// With batch norm over all ranks, a model trains on P ranks as on one with the P-fold batch.
-TEST(Training, WithBatchNormIsThatOfTheJoinedBatch) {
-  for (const int ranks : {1, 2, 3, 4, 8}) {
-    std::vector<std::vector<int>> rows(ranks, std::vector<int>(20, 3));
-    expect_as_alone<Normed>({rows});
+TEST(Joining, BetweenForwardAndBackwardIsRefused) {
+  for (const bool again : {false, true}) {
+    const auto said = outcomes(2, [&](Communicator& world) {
+      Plain net = make<Plain>();
+      DistributedDataParallel model(net, world);
+      const Batch batch = make_batch(world.rank(), 0, 3);
+      if (again) {
+        Join before(model);
+        loss_of(model(batch.x), batch).backward();
+        before.finish();
+      }
+      const Tensor loss = loss_of(model(batch.x), batch);
+      Join join(model);
+      loss.backward();
+      join.finish();
+    });
+    expect_all_say(said, {"Join", "before the forward"});
+  }
+}
+
+// A step that was skipped, as for a loss that is no number, is not one that Join came between.
+TEST(Joining, AfterAForwardWithoutBackward) {
+  on_ranks(2, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    const Batch batch = make_batch(0, 0, 3);
+    model(batch.x);
+    Join join(model);
+    for (int step = 0; step < world.rank(); ++step) loss_of(model(batch.x), batch).backward();
+    join.finish();
+    Plain alone = make<Plain>();
+    loss_of(alone(batch.x), batch).backward();
+    EXPECT_LE((net->first->weight.grad() - alone->first->weight.grad()).abs().max().item<double>(), 1e-15);
+  });
+}
+
+TEST(Joining, NobodyHasABatch) { expect_as_alone<Plain>({.rows = {{}, {}, {}}}); }
+
+TEST(Joining, WhoThrowsIsNamed) {
+  for (const Way way : kWays) {
+    const auto said = outcomes(way, 3, [](Communicator& world) {
+      Plain net = make<Plain>();
+      DistributedDataParallel model(net, world);
+      Join join(model);
+      if (world.rank() == 1) throw std::runtime_error("a bad batch");
+      const Batch batch = make_batch(world.rank(), 0, 3);
+      loss_of(model(batch.x), batch).backward();
+      join.finish();
+    });
+    EXPECT_EQ(said[1], "exception: a bad batch");
+    expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
   }
 }
 

@@ -1,11 +1,14 @@
 // A small model, its batches, and what one process makes of them.
 #pragma once
 
+#include "trireme/communicator.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <torch/torch.h>
 #include <vector>
 
@@ -70,6 +73,19 @@ inline double largest_difference(const std::vector<Tensor>& a, const std::vector
     if (a[i].numel() > 0) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
   }
   return largest;
+}
+
+/// Fails if any bit differs between ranks.
+inline void expect_same_bits(Communicator& world, const std::vector<Tensor>& tensors, const std::string& when) {
+  std::vector<std::uint8_t> own;
+  for (const Tensor& tensor : tensors) {
+    const Tensor whole = tensor.detach().contiguous();
+    const auto* bytes = static_cast<const std::uint8_t*>(whole.data_ptr());
+    own.insert(own.end(), bytes, bytes + whole.nbytes());
+  }
+  std::vector<std::uint8_t> first = own;
+  world.broadcast(first, 0);
+  EXPECT_EQ(own, first) << when << ", rank " << world.rank();
 }
 
 inline constexpr std::int64_t kRows = 4;  ///< of a rank's batch

@@ -1,48 +1,31 @@
-// Ranks to test: threads of this process.
+// Ranks to test: threads of this process, which see all of each other's memory unless told otherwise.
 #pragma once
 
-#include "communicator/start.h"
+#include "communicator/cluster.h"
 #include "trireme/communicator.h"
-#include "trireme/error.h"
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <exception>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace trireme::test {
 
 /// Calls `work` as each of so many ranks, all at once, and gives what each threw and of which kind, as "UsageError: ...";
 /// empty for nothing.
+inline std::vector<std::string> outcomes(Way way, int ranks, const std::function<void(Communicator&)>& work) {
+  return Cluster(way, ranks).outcomes(work);
+}
 inline std::vector<std::string> outcomes(int ranks, const std::function<void(Communicator&)>& work) {
-  std::vector<Communicator> worlds = threads_world(ranks, {.patience = std::chrono::seconds(60)});
-  std::vector<std::string> said(ranks);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        work(worlds[rank]);
-      } catch (const UsageError& error) {
-        said[rank] = std::string("UsageError: ") + error.what();
-      } catch (const SystemError& error) {
-        said[rank] = std::string("SystemError: ") + error.what();
-      } catch (const std::exception& error) {
-        said[rank] = std::string("another error: ") + error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return said;
+  return outcomes(Way::inproc, ranks, work);
 }
 
 /// The same, where nothing may be thrown.
-inline void on_ranks(int ranks, const std::function<void(Communicator&)>& work) {
-  for (const std::string& said : outcomes(ranks, work)) EXPECT_EQ(said, "");
+inline void on_ranks(Way way, int ranks, const std::function<void(Communicator&)>& work) {
+  Cluster(way, ranks).run(work);
 }
+inline void on_ranks(int ranks, const std::function<void(Communicator&)>& work) { on_ranks(Way::inproc, ranks, work); }
 
 /// Every rank has to have said all of these.
 inline void expect_all_say(const std::vector<std::string>& said, const std::vector<std::string>& parts) {

@@ -115,11 +115,12 @@ struct Case {
   int correction;
   bool empty;
   torch::Dtype dtype;
+  Way way = Way::inproc;
 };
 
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.ranks << " ranks, " << c.spatial << "d, correction " << c.correction << (c.empty ? ", one empty" : "")
-       << ", " << c10::toString(c.dtype);
+       << ", " << c10::toString(c.dtype) << ", " << to_string(c.way);
 }
 
 class SyncBatchNormCases : public ::testing::TestWithParam<Case> {};
@@ -134,7 +135,7 @@ TEST_P(SyncBatchNormCases, IsBatchNormOfTheJoinedBatch) {
   const double close = c.dtype == torch::kDouble ? 1e-12 : 2e-4;
 
   std::vector<Step> steps(samples.size());
-  on_ranks(c.ranks, [&](Communicator& world) {
+  on_ranks(c.way, c.ranks, [&](Communicator& world) {
     SyncBatchNorm norm(SyncBatchNormOptions(kFeatures).correction(c.correction), world);
     fill(norm, batch);
     steps[world.rank()] =
@@ -171,6 +172,7 @@ std::vector<Case> cases() {
       }
     }
   }
+  for (const Way way : {Way::shm, Way::tcp, Way::two_hosts}) list.push_back({3, 2, 0, true, torch::kDouble, way});
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(All, SyncBatchNormCases, ::testing::ValuesIn(cases()));
@@ -262,14 +264,17 @@ TEST(SyncBatchNorm, LoadsWhatBatchNormSaved) {
 }
 
 TEST(SyncBatchNorm, SaysWhatIsWrongWithAnInput) {
+  // In eval mode it is this rank's business alone, which may go on.
   on_ranks(2, [](Communicator& world) {
     SyncBatchNorm norm(kFeatures, world);
+    norm->eval();
     const auto error = [&](const Tensor& input) { return usage_error([&] { norm(input); }); };
     const std::string expected = "SyncBatchNorm: expected an input of [N, 3, ...] on the CPU, got ";
     EXPECT_EQ(error(torch::ones({4})), expected + "[4]");
     EXPECT_EQ(error(torch::ones({4, 5, 6})), expected + "[4, 5, 6]");
     EXPECT_EQ(error(torch::ones({4, 3}, torch::kLong)), expected + "one of Long");
     EXPECT_EQ(error({}), expected + "an undefined tensor");
+    norm->train();
     EXPECT_EQ(error(torch::ones({world.rank(), 3})),
               "SyncBatchNorm: expected more than 1 value per channel when training, got 1 on 2 ranks together");
     EXPECT_EQ(error(torch::ones({1, 3})), "nothing was thrown");
@@ -282,6 +287,30 @@ TEST(SyncBatchNorm, SaysWhatIsWrongWithAnInput) {
     EXPECT_EQ(usage_error([&] { torch::autograd::grad({loss}, {x}, {}, c10::nullopt, /*create_graph=*/true); }),
               "backward of a synchronised batch norm with create_graph: it can't be differentiated twice");
   });
+}
+
+TEST(SyncBatchNorm, WhatIsWrongOnOneRankIsToldByAll) {
+  for (const Way way : kWays) {
+    const auto input = outcomes(way, 3, [](Communicator& world) {
+      SyncBatchNorm norm(kFeatures, world);
+      norm(torch::ones({4, world.rank() == 1 ? 5 : 3}));
+    });
+    expect_all_say(input, {"expected an input of [N, 3, ...] on the CPU, got [4, 5]"});
+    expect_all_say({input[0], input[2]}, {"rank 1"});
+  }
+  const auto converted = outcomes(3, [](Communicator& world) {
+    torch::nn::Sequential net{torch::nn::BatchNorm1d(kFeatures)};
+    convert_sync_batch_norm(net, world);
+    net->forward(torch::ones({4, world.rank() == 1 ? 5 : 3}));
+  });
+  expect_all_say(converted, {"BatchNorm1dImpl '0': expected an input of [N, 3, ...]"});
+  const auto twice = outcomes(3, [](Communicator& world) {
+    SyncBatchNorm norm(kFeatures, world);
+    const Tensor x = torch::rand({4, 3}).requires_grad_();
+    torch::autograd::grad({norm(x).square().sum()}, {x}, {}, c10::nullopt, /*create_graph=*/world.rank() == 1);
+  });
+  expect_all_say(twice, {"it can't be differentiated twice"});
+  expect_all_say({twice[0], twice[2]}, {"rank 1"});
 }
 
 // A rank that has run out of batches hears what the other calls, and has the same buffers in the end.
