@@ -115,7 +115,10 @@ Started start(const Command& command, const std::function<void()>& in_child) {
 }
 
 std::string explain_failed_start(const std::string& program, int error) {
-  return fmt::format("{} can't be started: {}", program, std::generic_category().message(error));
+  const bool looked_for = error == ENOENT && program.find('/') == std::string::npos;
+  return fmt::format(
+      "{} can't be started: {}{}", program, std::generic_category().message(error),
+      looked_for ? fmt::format("; it was looked for in PATH: give ./{} for one in this folder", program) : "");
 }
 
 }  // namespace trireme::cli

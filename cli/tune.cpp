@@ -276,6 +276,10 @@ void print_json(const Tuning& tuning, const std::vector<Comparison>& comparisons
   cli::print_json(json);
 }
 
+bool share_one_host(const std::vector<int>& hosts) {
+  return std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; });
+}
+
 /// Whether selection looks at the file: it reads no other than `used`, and for ranks that share a host none.
 std::string explain_use(const std::filesystem::path& path, const std::filesystem::path& used,
                         const std::vector<int>& hosts) {
@@ -283,14 +287,15 @@ std::string explain_use(const std::filesystem::path& path, const std::filesystem
   const std::string when = std::filesystem::equivalent(path, used, ignored)
                                ? "From now on selection uses it"
                                : "Selection uses it where TRIREME_TUNING names it";
-  const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; });
-  return one_host ? when + " between hosts; for ranks that share one, as these do, it has fixed rules." : when + ".";
+  return share_one_host(hosts) ? when + " between hosts; for ranks that share one, as these do, it has fixed rules."
+                               : when + ".";
 }
 
 int tune(const Options& options) {
   const std::vector<std::uint64_t> sizes = parse_sizes(options.bytes);
   const std::filesystem::path used = Tuning::file();
   const std::filesystem::path path = options.output.empty() ? used : std::filesystem::path(options.output);
+  const bool named = path != Tuning::default_file();
   // It may name what is yet to be written.
   if (!std::filesystem::exists(used)) ::unsetenv("TRIREME_TUNING");  // NOLINT(concurrency-mt-unsafe): alone
   Communicator world = init();
@@ -301,15 +306,25 @@ int tune(const Options& options) {
   const std::vector<Comparison> comparisons =
       options.check ? compare(world, selector, sizes) : std::vector<Comparison>();
   if (world.rank() != 0) return 0;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
-  OutputFile(path.string()).save(tuning.to_json());
+  // For other hosts, what holds on one would be wrong.
+  const bool writes = named || !share_one_host(hosts);
+  if (writes) {
+    if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+    OutputFile(path.string()).save(tuning.to_json());
+  }
   if (options.json) {
     print_json(tuning, comparisons);
     return 0;
   }
   print(tuning, comparisons);
   print_winners(comparisons);
-  fmt::print("\nWritten to {}. {}\n", path.string(), explain_use(path, used, hosts));
+  if (writes) {
+    fmt::print("\nWritten to {}. {}\n", path.string(), explain_use(path, used, hosts));
+  } else {
+    fmt::print(
+        "\nNot written: for ranks that share a host, as these do, selection has fixed rules. Run it on several hosts "
+        "(trireme run --hosts), or name a file with --output.\n");
+  }
   return 0;
 }
 

@@ -40,6 +40,14 @@ std::size_t peers_of(const Candidate& candidate) {
   return peers.size();
 }
 
+const Algorithm& forced_algorithm(std::string_view name) {
+  try {
+    return find_algorithm(name);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("TRIREME_ALGORITHM: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced, Cores cores)
@@ -52,7 +60,7 @@ Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view f
     const std::string_view name = forced.substr(0, forced.find(','));
     forced.remove_prefix(std::min(forced.size(), name.size() + 1));
     if (name.empty()) continue;
-    const Algorithm& algorithm = find_algorithm(name);
+    const Algorithm& algorithm = forced_algorithm(name);
     const auto [found, fresh] = forced_.emplace(algorithm.collective, algorithm.name);
     if (!fresh && found->second != algorithm.name) {
       throw UsageError(fmt::format("TRIREME_ALGORITHM asks for both {} and {}, which are algorithms for {}: name one",

@@ -64,7 +64,8 @@ Ways parse_ways(const std::string& name) {
   if (name == "auto") return Ways::automatic;
   if (name == "shm") return Ways::shm;
   if (name == "tcp") return Ways::tcp;
-  throw UsageError(fmt::format("no transport is called '{}'; there are auto, shm and tcp", name));
+  throw UsageError(fmt::format(
+      "no transport is called '{}' (TRIREME_TRANSPORT, InitOptions::transport); there are auto, shm and tcp", name));
 }
 
 std::shared_ptr<World> make_world(const InitOptions& options, int rank) {

@@ -37,14 +37,6 @@ Link parse_link(const nlohmann::json& object, const char* name, const std::strin
   return link;
 }
 
-std::filesystem::path default_file() {
-  if (const char* folder = std::getenv("XDG_CONFIG_HOME"); folder != nullptr && *folder != '\0') {
-    return std::filesystem::path(folder) / "trireme" / "tuning.json";
-  }
-  const char* home = std::getenv("HOME");
-  return std::filesystem::path(home != nullptr ? home : "/") / ".config" / "trireme" / "tuning.json";
-}
-
 }  // namespace
 
 Tuning Tuning::guess() {
@@ -77,6 +69,14 @@ Tuning Tuning::parse(const std::string& json, const std::string& source) {
 std::filesystem::path Tuning::file() {
   const char* path = std::getenv("TRIREME_TUNING");
   return path != nullptr && *path != '\0' ? path : default_file();
+}
+
+std::filesystem::path Tuning::default_file() {
+  if (const char* folder = std::getenv("XDG_CONFIG_HOME"); folder != nullptr && *folder != '\0') {
+    return std::filesystem::path(folder) / "trireme" / "tuning.json";
+  }
+  const char* home = std::getenv("HOME");
+  return std::filesystem::path(home != nullptr ? home : "/") / ".config" / "trireme" / "tuning.json";
 }
 
 Tuning Tuning::load() {

@@ -23,8 +23,11 @@ struct Tuning {
   /// Throws UsageError that names `source` and what is wrong.
   static Tuning parse(const std::string& json, const std::string& source);
 
-  /// TRIREME_TUNING if that is set, else in the user's configuration folder.
+  /// TRIREME_TUNING if that is set, else default_file().
   static std::filesystem::path file();
+
+  /// In the user's configuration folder.
+  static std::filesystem::path default_file();
 
   /// What file() holds; a guess if it is not there. Throws UsageError if TRIREME_TUNING names what can't be read.
   static Tuning load();

@@ -135,7 +135,7 @@ Descriptor listen_at(const std::string& host, std::uint16_t port) {
     }
     why = reason(errno);
     in_use = errno == EADDRINUSE;
-    if (in_use) why += "; another program has that port: choose another, or end that program";
+    if (in_use) why += "; another program, or another rank 0 of this job, has that port: choose another, or end it";
     if (errno == EADDRNOTAVAIL) why += "; that address is not one of this machine's";
   }
   why = fmt::format("can't listen at {}: {}", format_host_and_port(host, port), why);

@@ -514,7 +514,7 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const rendezvous::Server other("", 0, 1);
   const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
   EXPECT_EQ(ran.status, 2);
-  EXPECT_TRUE(contains(ran.err, "another program has that port")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "has that port: choose another")) << ran.err;
   // Several are tried one after the other.
   std::unique_ptr<rendezvous::Server> first;
   std::unique_ptr<rendezvous::Server> second;
@@ -536,7 +536,7 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
                          "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
   EXPECT_EQ(ranks.status, 1);
-  EXPECT_TRUE(contains(ranks.err, "are in use here: allow more (TRIREME_PORTS)")) << ranks.err;
+  EXPECT_TRUE(contains(ranks.err, "are in use here: allow more (--ports or TRIREME_PORTS)")) << ranks.err;
 }
 
 // Hosts with networks of their own.

@@ -96,6 +96,14 @@ TEST_F(Tune, BetweenHostsNamesWhatSelectionThenTakes) {
   EXPECT_EQ(said.size(), 8U);
 }
 
+TEST_F(Tune, OfOneHostIsNotTakenForThatOfMany) {
+  const Environment home("XDG_CONFIG_HOME", folder_ / "config");
+  const Ran ran = run({TRIREME_PROGRAM, "run", "-n", "2", "--no-prefix", TRIREME_PROGRAM, "tune", "--no-check"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("Not written"), std::string::npos) << ran.out;
+  EXPECT_TRUE(folder_.empty());
+}
+
 TEST_F(Tune, WritesTheFileThatIsNamedAndWantedElsewhere) {
   const Environment file("TRIREME_TUNING", folder_ / "new/tuning.json");
   const Ran none = run({TRIREME_PROGRAM, "run", "-n", "2", TRIREME_HELLO});

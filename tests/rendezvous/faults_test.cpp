@@ -23,7 +23,7 @@ TEST(Serve, SaysHowToChooseAnotherPort) {
   const Server other("127.0.0.1", 0, 1);
   const Place place{.rank = 0, .ranks = 2, .host = "127.0.0.1", .port = other.port(), .serve = true};
   expect_in(message_of<SystemError>([&] { serve(place); }),
-            {"another program has that port", "MASTER_ADDR, the host of rank 0 (127.0.0.1), and MASTER_PORT"});
+            {"has that port: choose another", "MASTER_ADDR, the host of rank 0 (127.0.0.1), and MASTER_PORT"});
 }
 
 TEST(Missing, ServerGivesATimeoutThatSaysWhereAndWhatToCheck) {
