@@ -75,9 +75,10 @@ Missing find_missing(const std::vector<RankReport>& ranks) {
   if (missing.there == nullptr) return missing;
   const Place place = place_of(*missing.there->last);
   for (const RankReport& rank : ranks) {
-    // Of another communicator it may not be a member.
-    const bool member = rank.last ? rank.last->context == place.first : place.first == kWorld;
-    if (member && !(rank.last && place_of(*rank.last) == place)) missing.ranks.push_back(rank.rank);
+    // Of another communicator it may not be a member; and it may be ahead.
+    const bool behind =
+        rank.last ? rank.last->context == place.first && rank.last->sequence < place.second : place.first == kWorld;
+    if (behind) missing.ranks.push_back(rank.rank);
   }
   return missing;
 }

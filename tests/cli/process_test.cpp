@@ -57,8 +57,10 @@ TEST(Process, ThatCantBeStartedSaysWhy) {
     status_of(started.pid);
     return explain_failed_start(command.words.front(), started.error);
   };
-  EXPECT_EQ(try_to_start({.words = {"no-such-program"}}),
-            "no-such-program can't be started: No such file or directory");
+  EXPECT_EQ(
+      try_to_start({.words = {"no-such-program"}}),
+      "no-such-program can't be started: No such file or directory; it was looked for in PATH: give ./no-such-program "
+      "for one in this folder");
   EXPECT_EQ(try_to_start({.words = {"/"}}), "/ can't be started: Permission denied");
   constexpr int kNotOpen = 1'000'000;
   EXPECT_EQ(try_to_start({.words = {"true"}, .output = kNotOpen}), "true can't be started: Bad file descriptor");

@@ -353,7 +353,9 @@ TEST(RunRefuses, WhatCantBeStarted) {
   };
   const Ran missing = try_to_run("no-such-program");
   EXPECT_EQ(missing.status, 127);
-  EXPECT_EQ(missing.err, "trireme run: no-such-program can't be started: No such file or directory\n");
+  EXPECT_EQ(missing.err,
+            "trireme run: no-such-program can't be started: No such file or directory; it was looked for in PATH: give "
+            "./no-such-program for one in this folder\n");
   EXPECT_EQ(try_to_run("./no-such-program").status, 127);
   const Ran forbidden = try_to_run(file);
   EXPECT_EQ(forbidden.status, 126);
