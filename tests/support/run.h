@@ -1,6 +1,7 @@
 // Runs a program as a user does, with its output caught, and kills it when it takes too long.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -99,6 +100,13 @@ inline std::string read_whole(const std::string& path) {
   std::ostringstream content;
   content << std::ifstream(path).rdbuf();
   return content.str();
+}
+
+/// With one space where there were several: columns are as wide as what is in them, and that differs from run to run.
+inline std::string squeezed(std::string text) {
+  const auto end = std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; });
+  text.erase(end, text.end());
+  return text;
 }
 
 }  // namespace trireme
