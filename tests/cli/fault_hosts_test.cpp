@@ -1,5 +1,5 @@
 // Faults between hosts, which are network namespaces here: where those can't be had, these tests are skipped.
-#include "support/run.h"
+#include "cli/netlab.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,32 +14,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class HostFault : public ::testing::Test {
+class HostFault : public test::NetlabTest {
  protected:
-  void SetUp() override {
-    const Ran up = lab("up", "3 1gbit");
-    if (up.status == 3) GTEST_SKIP() << up.err;
-    ASSERT_EQ(up.status, 0) << up.err;
-  }
-
-  void TearDown() override { lab("down", ""); }
-
-  Ran lab(const std::string& command, const std::string& rest) const {
-    return shell(fmt::format("'{}' {} --name {} {}", TRIREME_NETLAB, command, name_, rest));
-  }
-
   static Ran shell(const std::string& script) { return run({"/bin/sh", "-c", script}, 60s); }
 
   // The example on all hosts; what happens to one rank does not end the others. Each line of a rank's error begins with
-  // the second it was said in.
+  // the second it was said in. A rank that has come to its first collective leaves a file.
   Ran fault(const std::string& arguments, const std::string& meanwhile) const {
-    const std::string rank =
-        fmt::format(R"("$@" {} 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done)", arguments);
-    return shell(fmt::format("({}) & '{}' each --name {} sh -c '{}' rank '{}'; wait", meanwhile, TRIREME_NETLAB, name_,
-                             rank, TRIREME_FAULT));
+    const std::string rank = fmt::format(
+        R"(TRIREME_LOG=info "$@" {} 2>&1 | while read -r line; do case "$line" in )"
+        R"(*": allreduce of "*" runs by "*) : > {}/$RANK ;; "trireme: "*) ;; *) echo "$(date +%s.%N) $line" ;; esac; done)",
+        arguments, at_work_ / ".");
+    return shell(fmt::format("({}) & '{}' each --name {} sh -c '{}' rank '{}'; rm -f {}/*; wait", meanwhile,
+                             TRIREME_NETLAB, name(), rank, TRIREME_FAULT, at_work_ / "."));
   }
 
-  std::string name_ = fmt::format("fault{}", ::getpid());
+  std::string when_all_are_at_work() const {
+    return fmt::format("cd {}; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ]; do sleep 0.05; done; ", at_work_ / ".");
+  }
+
+  TemporaryFolder at_work_;
 };
 
 std::vector<std::string> lines_of(const std::string& text, const std::string& word) {
@@ -55,10 +49,10 @@ std::vector<std::string> lines_of(const std::string& text, const std::string& wo
 double time_of(const std::string& line) { return std::stod(line.substr(line.find(' ') + 1)); }
 
 TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
-  const Ran ran =
-      fault("--deadline 50s", fmt::format("sleep 2; ip netns exec trireme-{}-switch ip link set port2 down; "
-                                          "echo [cut] $(date +%s.%N)",
-                                          name_));
+  const Ran ran = fault("--deadline 50s",
+                        when_all_are_at_work() + fmt::format("ip netns exec trireme-{}-switch ip link set port2 down; "
+                                                             "echo [cut] $(date +%s.%N)",
+                                                             name()));
   const auto cut = lines_of(ran.out, "[cut]");
   ASSERT_EQ(cut.size(), 1U) << ran.out << ran.err;
   for (const char* rank : {"[0]", "[1]"}) {
@@ -72,11 +66,12 @@ TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
 
 // The rank is ended by its id, which all others' messages name.
 TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedAtOnce) {
-  const Ran ran = fault("--deadline 50s",
-                        fmt::format("sleep 2; for pid in $(ip netns pids trireme-{}-1); do "
-                                    "if [ $(cat /proc/$pid/comm) = fault ]; then echo [killed] $(date +%s.%N); kill -9 "
-                                    "$pid; fi; done",
-                                    name_));
+  const Ran ran = fault(
+      "--deadline 50s",
+      when_all_are_at_work() + fmt::format("for pid in $(ip netns pids trireme-{}-1); do "
+                                           "if [ $(cat /proc/$pid/comm) = fault ]; then echo [killed] $(date +%s.%N); "
+                                           "kill -9 $pid; fi; done",
+                                           name()));
   const auto killed = lines_of(ran.out, "[killed]");
   ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
   for (const char* rank : {"[0]", "[2]"}) {
@@ -89,8 +84,9 @@ TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedAtOnce) {
 }
 
 TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {
-  const Ran ran = fault("--stop 1 --after 500ms --deadline 2s",
-                        fmt::format("sleep 8; for pid in $(ip netns pids trireme-{}-1); do kill -9 $pid; done", name_));
+  const Ran ran =
+      fault("--stop 1 --after 500ms --deadline 2s",
+            fmt::format("sleep 8; for pid in $(ip netns pids trireme-{}-1); do kill -9 $pid; done", name()));
   for (const char* rank : {"[0]", "[2]"}) {
     const auto said = lines_of(ran.out, rank);
     ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;

@@ -2,19 +2,15 @@
 //
 // The first byte says in what parts the others come.
 #include "cli/messages.h"
+#include "require.h"
 #include "trireme/error.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string_view>
 
 namespace trireme::cli {
 namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 template <typename Read>
 void try_to(Read&& read) {

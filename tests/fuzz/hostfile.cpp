@@ -1,21 +1,17 @@
 // Any text is a list of hosts or a UsageError that names the line; and the list, written down again, gives the same.
 #include "cli/hosts.h"
+#include "require.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 namespace trireme::cli {
 namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 bool same(const HostSlots& a, const HostSlots& b) { return a.host == b.host && a.slots == b.slots; }
 

@@ -3,20 +3,16 @@
 // The first byte says in what parts the others come.
 #include "rendezvous/socket.h"
 #include "rendezvous/wire.h"
+#include "require.h"
 #include "trireme/error.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 namespace trireme::rendezvous {
 namespace {
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 template <typename Read>
 void try_to(Read&& read) {

@@ -2,12 +2,12 @@
 // beyond a place, and sets aside no more memory than a few times what has come.
 //
 // The first byte says in what parts the others come, and where messages are placed.
+#include "require.h"
 #include "transport/tcp_handshake.h"
 #include "transport/tcp_receiver.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -23,10 +23,6 @@ struct Message {
   std::vector<std::byte> bytes;
   bool operator==(const Message&) const = default;
 };
-
-void require(bool good) {
-  if (!good) std::abort();
-}
 
 // The same stream, read the simplest way.
 std::vector<Message> messages_in(std::span<const std::byte> stream, bool& garbled) {

@@ -50,6 +50,14 @@ inline bool is_gone(pid_t pid) {
          stat.compare(name_end, 3, ") X") == 0;
 }
 
+// With TRIREME_LOG=info each rank says by which algorithm its first collective runs.
+inline bool are_at_work(int ranks, const std::string& err) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (!contains(err, fmt::format("] trireme: rank {}: allreduce of ", rank))) return false;
+  }
+  return true;
+}
+
 // A launcher that runs while the test goes on. Its output goes to files.
 class Started {
  public:
@@ -60,12 +68,7 @@ class Started {
       const int err = ::open((folder_ / "err").c_str(), O_CREAT | O_WRONLY, 0600);
       ::dup2(out, STDOUT_FILENO);
       ::dup2(err, STDERR_FILENO);
-      std::vector<char*> argv;
-      argv.reserve(arguments.size() + 1);
-      for (std::string& argument : arguments) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      ::execv(argv[0], argv.data());
-      ::_exit(127);
+      become(arguments);
     }
   }
   ~Started() {

@@ -23,6 +23,16 @@ struct Ran {
   std::string err;
 };
 
+/// In a child: goes on as that program.
+[[noreturn]] inline void become(std::vector<std::string>& arguments) {
+  std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
 inline Ran run(std::vector<std::string> arguments, std::chrono::seconds limit = std::chrono::seconds(120)) {
   std::array<int, 2> out{};
   std::array<int, 2> err{};
@@ -32,12 +42,7 @@ inline Ran run(std::vector<std::string> arguments, std::chrono::seconds limit = 
     ::dup2(out[1], STDOUT_FILENO);
     ::dup2(err[1], STDERR_FILENO);
     for (const int end : {out[0], out[1], err[0], err[1]}) ::close(end);
-    std::vector<char*> argv;
-    argv.reserve(arguments.size() + 1);
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
+    become(arguments);
   }
   ::close(out[1]);
   ::close(err[1]);

@@ -20,8 +20,9 @@ namespace trireme {
 
 class Join {
  public:
-  /// All ranks call it alike, and not between a forward and its backward. `step` does what a rank does after backward, such as optimizer.step(). Without one, a rank
-  /// that ran out of batches gets the model of one that did not, but its optimiser falls behind.
+  /// All ranks call it alike, and not between a forward and its backward. `step` does what a rank does after backward,
+  /// such as optimizer.step(). Without one, a rank that ran out of batches gets the model of one that did not, but its
+  /// optimiser falls behind.
   template <typename Net>
   explicit Join(DistributedDataParallel<Net>& model, std::function<void()> step = {})
       : Join(model.core(), std::move(step)) {}
