@@ -1,7 +1,8 @@
 // Times training steps of a stack of square linear layers. Run by `trireme run`, or alone:
 //   training_step ddp WIDTH DEPTH BATCH STEPS [--trace FILE]
-//   training_step alone WIDTH DEPTH BATCH STEPS
-// ddp averages gradients over the ranks; alone only trains, so that several of them are as many independent processes.
+//   training_step alone|in_step WIDTH DEPTH BATCH STEPS
+// ddp averages gradients over the ranks; alone only trains, so that several of them are as many independent processes;
+// in_step is the same, but a barrier stands where gradients would be averaged.
 // Rank 0 prints one line of JSON: median and least milliseconds a step, what of it was spent in waiting for others, and in
 // which share of backward a reduction was under way. The trace has all ranks' steps, for Perfetto.
 #include "examples/makemore/timeline.h"
@@ -49,10 +50,11 @@ makemore::Span span(Clock::time_point begin, Clock::time_point end) {
   return {begin.time_since_epoch() / kUnit, end.time_since_epoch() / kUnit};
 }
 
-/// What data-parallel training did in a step; without it, `parts` is null.
+/// What data-parallel training did in a step; without it, `parts` is null. Ranks that are kept in step wait for each other
+/// where they would average their gradients.
 template <typename Model>
-Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int steps,
-            const trireme::StepTimes* parts) {
+Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int steps, const trireme::StepTimes* parts,
+            trireme::Communicator* in_step = nullptr) {
   torch::optim::SGD optimizer(net->parameters(), 1e-3);
   const torch::Tensor x = torch::randn({batch, width});
   const torch::Tensor y = torch::randn({batch, width});
@@ -64,6 +66,7 @@ Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int 
     const torch::Tensor loss = torch::mse_loss(model->forward(x), y);
     const auto computed = Clock::now();
     loss.backward();
+    if (in_step != nullptr) in_step->barrier();
     const auto averaged = Clock::now();
     optimizer.step();
     const auto end = Clock::now();
@@ -117,10 +120,10 @@ void write_trace(trireme::Communicator& world, const Times& times, const std::st
 int main(int argc, char** argv) try {
   const std::string kind = argc >= 6 ? argv[1] : "";
   const bool traces = argc == 8 && kind == "ddp" && std::string(argv[6]) == "--trace";
-  if ((kind != "ddp" && kind != "alone") || (argc != 6 && !traces)) {
+  if ((kind != "ddp" && kind != "alone" && kind != "in_step") || (argc != 6 && !traces)) {
     fmt::print(stderr,
                "usage: training_step ddp WIDTH DEPTH BATCH STEPS [--trace FILE]\n"
-               "       training_step alone WIDTH DEPTH BATCH STEPS\n");
+               "       training_step alone|in_step WIDTH DEPTH BATCH STEPS\n");
     return 2;
   }
   const int width = std::stoi(argv[2]);
@@ -138,7 +141,7 @@ int main(int argc, char** argv) try {
     times = train(shared, net, width, batch, steps, &model.times());
   } else {
     world.barrier();  // all at once
-    times = train(net, net, width, batch, steps, nullptr);
+    times = train(net, net, width, batch, steps, nullptr, kind == "in_step" ? &world : nullptr);
   }
   if (traces) write_trace(world, times, argv[7]);
   if (world.rank() == 0) report(times, *net);

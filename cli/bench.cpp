@@ -181,7 +181,9 @@ void add_bench(CLI::App& app, Action& run) {
       ->capture_default_str();
   command->add_option("--algorithm", options->algorithm, "names, or all that can run; without it, what selection takes")
       ->type_name("NAMES");
-  command->add_option("--buffers", options->buffers, "window, ordinary or both; without it both, but for tcp ordinary")
+  command
+      ->add_option("--buffers", options->buffers,
+                   "window, ordinary or window,ordinary; without it both, but for tcp ordinary")
       ->type_name("KINDS");
   command->add_option("--against", options->against, fmt::format("peers: {}", fmt::join(Peer::known(), ", ")))
       ->type_name("NAMES");

@@ -68,7 +68,7 @@ class RingWriter {
   RecordHeader* reserve(std::size_t payload) {
     const std::size_t size = kLine + round_to_line(payload);
     const std::size_t to_end = ByteRing::kBytes - position_ % ByteRing::kBytes;
-    const bool skips = size > to_end;
+    const bool skips = size > to_end || turns_back(size);
     // One line more, for the stamp that is cleared behind the record.
     if (!has_room((skips ? to_end : 0) + size + kLine)) return nullptr;
     if (skips) {
@@ -94,6 +94,15 @@ class RingWriter {
   }
 
  private:
+  /// Small records stay at the ring's start while the reader keeps up: those lines are in the caches of both.
+  bool turns_back(std::size_t size) {
+    constexpr std::size_t kShortLap = std::size_t{32} << 10;
+    const std::size_t begin = position_ % ByteRing::kBytes;
+    if (size > kShortLap / 4 || begin > kShortLap || begin + size <= kShortLap) return false;
+    freed_ = ring_->freed.load();
+    return position_ - begin + size + kLine <= freed_;
+  }
+
   bool has_room(std::size_t bytes) {
     if (position_ + bytes - freed_ <= ByteRing::kBytes) return true;
     // Says so before it looks once more, as the reader frees room before it looks whether any is wanted.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <poll.h>
@@ -19,6 +20,9 @@ struct Place {
 
 /// Below this, a message that may be lent is copied all the same: its peer need not answer then.
 constexpr std::size_t kWorthLending = 4096;
+
+/// As much of a message as is fetched before anyone has asked for it.
+constexpr std::size_t kFetched = 2048;
 
 }  // namespace
 
@@ -226,6 +230,9 @@ void Host::take_message(Peer& peer, const RecordHeader& header) {
     lose(peer, "sent a record that is longer than any");
     return;
   }
+  // Its first lines are on their way while it is found out what they are for.
+  const std::byte* const start = RingReader::payload(header);
+  for (std::size_t line = 0; line < std::min(payload, kFetched); line += kLine) __builtin_prefetch(start + line);
   Held& held = new_held(peer);
   Incoming incoming{.bytes = header.bytes, .transport = this, .token = reinterpret_cast<std::uintptr_t>(&held)};
   if (lent) {
