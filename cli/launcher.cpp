@@ -308,6 +308,12 @@ class Launcher {
                        [](const Place& place) { return place.host->running().empty(); });
   }
 
+  // Of those that have not ended.
+  bool all_stopped() const {
+    const std::vector<int> numbers = running();
+    return std::all_of(numbers.begin(), numbers.end(), [&](int number) { return ranks_[number].stopped_by != 0; });
+  }
+
   bool pending() const { return out_.pending() || err_->pending(); }
 
   bool finished() const {
@@ -373,7 +379,7 @@ class Launcher {
       stragglers_.settle();
       each([](Host& host) { host.look(); });
     }
-    if (end_at_ && now >= *end_at_) end_all();
+    if (end_at_ && (now >= *end_at_ || all_stopped())) end_all();
     if (kill_at_ && now >= *kill_at_) kill_all(fmt::format("within {}", format_time(options_.grace)));
   }
 
@@ -412,7 +418,7 @@ class Launcher {
     RankReport& rank = ranks_[end.rank];
     rank.pid = end.pid;
     rank.host = host;
-    const std::string where = fmt::format("(pid {}{})", end.pid, host.empty() ? "" : " on " + host);
+    const std::string where = fmt::format("pid {}{}", end.pid, host.empty() ? "" : " on " + host);
     tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
@@ -420,14 +426,14 @@ class Launcher {
     if (!ending_) rank.killed = status > 128 && status != 128 + SIGABRT;
     if (ending_ || failed_at_) return;
     rank.failed = true;
-    say(fmt::format("rank {} {} {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
+    say(fmt::format("rank {} ({}) {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
     end_soon();
   }
 
   void tell_fate(RankReport& rank, const std::string& how, const std::string& where) {
     rank.fate = how;
     each([&](Host& host) { host.tell_fate(rank.rank, how); });
-    server_->tell_ended(rank.rank, where + " " + how);
+    server_->tell_ended(rank.rank, where, how);
   }
 
   void lose_ranks_of(const std::string& host) {

@@ -39,9 +39,9 @@ class Server {
   /// Where it listens.
   std::uint16_t port() const;
 
-  /// A rank will not come any more, which only its parent knows: `how` completes "rank 3 ...". Those who wait for it hear
-  /// of it at once.
-  void tell_ended(int rank, const std::string& how);
+  /// A rank is no more, which its parent knows best: `who` and `how` complete "rank 3 (who) how". Those who wait for it
+  /// hear of it at once.
+  void tell_ended(int rank, const std::string& who, const std::string& how);
 
   /// How many connections were turned away, since who made them did not prove to be a rank.
   int strangers() const;

@@ -69,7 +69,7 @@ TEST(Missing, RankThatEndedBeforeItCameIsToldToThoseThatWaitAndThoseThatCome) {
   const auto errors = on_ranks(3, [&](int rank) {
     if (rank == 1) {
       std::this_thread::sleep_for(100ms);
-      server.tell_ended(1, "(pid 17) exited with status 0");
+      server.tell_ended(1, "pid 17", "exited with status 0");
       return;
     }
     if (rank == 2) std::this_thread::sleep_for(300ms);
@@ -86,7 +86,7 @@ TEST(Missing, RankThatEndedAfterItHadComeIsNoTrouble) {
   const auto errors = on_ranks(2, [&](int rank) {
     Client client(place_at(server.port(), rank, 2), 10s);
     client.exchange("", soon());
-    if (rank == 1) server.tell_ended(1, "exited with status 0");
+    if (rank == 1) server.tell_ended(1, "pid 17", "exited with status 0");
     client.exchange("", soon());
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
@@ -182,6 +182,39 @@ TEST(Death, OfARankIsToldToThoseThatWaitAtOnce) {
     EXPECT_THROW(client.exchange("", soon()), PeerError);
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_LT(seconds_since(start), 30);
+}
+
+TEST(Death, IsToldAsWhoStartedTheRanksSaysThatItCameAbout) {
+  for (const auto news_after : {0ms, 50ms}) {
+    Server server("127.0.0.1", 0, 3, Meetings::many);
+    Stranger mortal(server.port());
+    mortal.send(hello(2, 3));
+    const auto errors = on_ranks(3, [&](int rank) {
+      if (rank == 2) {
+        std::this_thread::sleep_for(100ms);
+        mortal.hang_up();
+        std::this_thread::sleep_for(news_after);
+        server.tell_ended(2, "pid 17", "was killed by signal 9 (Killed)");
+        return;
+      }
+      Client client(place_at(server.port(), rank, 3), 10s);
+      EXPECT_EQ(message_of<PeerError>([&] { client.exchange("", soon()); }),
+                "rank 2 (a stranger) was killed by signal 9 (Killed)");
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+}
+
+TEST(Death, IsToldSoonEvenIfNobodySaysHowItCameAbout) {
+  Server server("127.0.0.1", 0, 2, Meetings::many);
+  Stranger mortal(server.port());
+  mortal.send(hello(1, 2));
+  Client client(place_at(server.port(), 0, 2), 10s);
+  mortal.hang_up();
+  const auto start = Clock::now();
+  expect_in(message_of<PeerError>([&] { client.exchange("", soon()); }),
+            {"rank 1 (a stranger) hung up without a goodbye"});
   EXPECT_LT(seconds_since(start), 30);
 }
 
