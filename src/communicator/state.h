@@ -3,6 +3,7 @@
 
 #include "communicator/engine.h"
 #include "communicator/log.h"
+#include "communicator/request.h"
 #include "communicator/selection.h"
 #include "trireme/communicator.h"
 
@@ -45,21 +46,6 @@ struct Handle::State : Operation {
 };
 
 inline constexpr std::uint32_t kMessages = 0x80000000U;  ///< in a context: what is sent from one rank to one other
-
-enum class Direction : std::uint8_t { in, out };
-
-/// One call, with all that matters of its arguments.
-struct Request {
-  Call call;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  std::size_t share = 0;                     ///< elements of a rank's share, if all have as many
-  std::span<const std::size_t> counts = {};  ///< elements of each rank's share; empty: all as `share`
-  std::span<const std::size_t> inputs = {};  ///< of an uneven all_to_all: shares of the input
-  bool shares = false;                       ///< the blocks belong to ranks
-  int root = 0;
-  CallOptions options = {};
-};
 
 struct Communicator::State : Group, std::enable_shared_from_this<Communicator::State> {
   State(std::shared_ptr<World> world_of, std::uint32_t context_of, int rank_of_this, std::vector<int> members_of,
