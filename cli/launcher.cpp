@@ -4,9 +4,11 @@
 #include "cli/crew.h"
 #include "cli/files.h"
 #include "cli/lines.h"
+#include "cli/notices.h"
 #include "cli/process.h"
 #include "cli/report.h"
 #include "cli/reserved_port.h"
+#include "cli/ways.h"
 #include "rendezvous/guard.h"
 #include "rendezvous/meeting.h"
 #include "rendezvous/server.h"
@@ -18,12 +20,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <filesystem>
-#include <future>
 #include <iterator>
 #include <memory>
-#include <mutex>
-#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,68 +40,6 @@ constexpr auto kLastWords = 1s;
 
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;
-
-bool is_this_machine(const std::string& host) { return host == "localhost" || rendezvous::is_loopback(host); }
-
-// ssh asks no questions that nobody would see, and notices when the other side is gone.
-const std::vector<std::string> kSsh{"ssh", "-T",
-                                    "-o",  "BatchMode=yes",
-                                    "-o",  "ConnectTimeout=20",
-                                    "-o",  "ServerAliveInterval=5",
-                                    "-o",  "ServerAliveCountMax=3"};
-
-// As one word of the shell by which ssh runs commands.
-std::string quoted(const std::string& word) {
-  std::string quoted = "'";
-  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
-}
-
-// The first port that is free of those that may be used.
-std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezvous::Ports& ports, int ranks,
-                                          const Guard& guard) {
-  for (int port = ports.first;; ++port) {
-    try {
-      return std::make_unique<rendezvous::Server>(host, static_cast<std::uint16_t>(port), ranks,
-                                                  rendezvous::Meetings::many, "trireme run", guard);
-    } catch (const rendezvous::PortInUse&) {
-      if (ports.first == ports.last) throw;
-      if (port == ports.last) {
-        throw SystemError(
-            fmt::format("all ports from {} to {} are in use here: allow more (--ports)", ports.first, ports.last));
-      }
-    }
-  }
-}
-
-// What the rendezvous says of strangers, from its thread to that which writes.
-class Notices {
- public:
-  Notices() {
-    if (!bell_) fail_with_errno("no descriptor for notices");
-  }
-
-  /// Readable when there are some.
-  int descriptor() const { return bell_.get(); }
-
-  void add(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    texts_.push_back(text);
-    ::eventfd_write(bell_.get(), 1);
-  }
-
-  std::vector<std::string> take() {
-    const std::lock_guard lock(mutex_);
-    eventfd_t times = 0;
-    ::eventfd_read(bell_.get(), &times);
-    return std::exchange(texts_, {});
-  }
-
- private:
-  Descriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::mutex mutex_;
-  std::vector<std::string> texts_;
-};
 
 Guard guard_of(const Launch& options, Notices& notices) {
   Guard guard = rendezvous::guard_for_ranks();
@@ -141,8 +77,7 @@ class Launcher {
       add_crew("", options_.ranks);
     } else {
       for (const HostSlots& host : options_.hosts) {
-        options_.agent.empty() && is_this_machine(host.host) ? add_crew(host.host, host.slots)
-                                                             : add_agent(host.host, host.slots);
+        needs_agent(options_, host.host) ? add_agent(host.host, host.slots) : add_crew(host.host, host.slots);
       }
     }
     while (!ending_ && !all(&Host::ready)) turn();
@@ -174,7 +109,7 @@ class Launcher {
 
   bool reaches_others() const {
     return std::any_of(options_.hosts.begin(), options_.hosts.end(),
-                       [&](const HostSlots& host) { return !options_.agent.empty() || !is_this_machine(host.host); });
+                       [&](const HostSlots& host) { return needs_agent(options_, host.host); });
   }
 
   template <typename Act>
@@ -219,33 +154,12 @@ class Launcher {
   }
 
   void add_agent(const std::string& name, int ranks) {
-    std::vector<std::string> command = options_.agent.empty() ? kSsh : options_.agent;
-    const bool shell = std::filesystem::path(command.front()).filename() == "ssh";
-    command.insert(command.end(),
-                   {name, shell ? quoted(options_.agent_program) : options_.agent_program, "host-agent"});
     auto agent = std::make_unique<Agent>(
-        name, command, Agent::Offer{addresses_for(name), server_->port(), with_guard(options_.variables)}, out_, *err_,
+        name, agent_command(options_, name),
+        Agent::Offer{addresses_for(options_, name), server_->port(), with_guard(options_.variables)}, out_, *err_,
         events_of(name), in_child());
     Agent* const seen = agent.get();
     places_.push_back({name, ranks, 0, std::move(agent), seen});
-  }
-
-  // Where a host may find this machine: by the way towards it, if that is known, or else wherever it tries with success.
-  // Loopback comes last: it is good for a host that is this machine after all. Names are looked up in a thread, since who
-  // knows them may be slow.
-  std::future<std::vector<std::string>> addresses_for(const std::string& host) const {
-    if (!options_.address.empty()) {
-      return std::async(std::launch::deferred, [this] { return std::vector{options_.address}; });
-    }
-    return std::async(std::launch::async, [host, addresses = rendezvous::choose_addresses(options_.interface),
-                                           loopback = options_.interface.empty()]() mutable {
-      if (const auto on_the_way = rendezvous::address_towards(host)) {
-        const auto found = std::find(addresses.begin(), addresses.end(), *on_the_way);
-        if (found != addresses.end()) std::rotate(addresses.begin(), found, found + 1);
-      }
-      if (loopback) addresses.emplace_back("127.0.0.1");
-      return addresses;
-    });
   }
 
   void start_all() {
