@@ -1,0 +1,234 @@
+// How `trireme run` ends: with its ranks, by the time, and by signals on the way.
+#include "cli/launch.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fcntl.h>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+TEST(RunEnds, WithNothingWhenAllAreWell) {
+  EXPECT_EQ(run_ranks(4, "exit 0").status, 0);
+  // One may end long before the others.
+  const Ran ran = run_ranks(2, "[ $RANK = 0 ] && exit 0; sleep 0.5; echo done");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out, "[1] done\n");
+  EXPECT_EQ(ran.err, "");
+}
+
+TEST(RunEnds, WithTheStatusOfTheFirstToFail) {
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(4, "[ $RANK = 2 ] && exit 7; exec sleep 100");
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 7);
+  EXPECT_TRUE(contains(ran.err, "trireme run: rank 2 (pid ")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, ") exited with status 7; ending the other ranks\n")) << ran.err;
+  const Ran last = run_ranks(1, "exit 3");
+  EXPECT_EQ(last.status, 3);
+  EXPECT_TRUE(contains(last.err, "exited with status 3\n")) << last.err;
+  // What it said comes before what is said of it.
+  EXPECT_EQ(run_ranks(1, "echo why >&2; exit 3").err.substr(0, 8), "[0] why\n");
+}
+
+TEST(RunEnds, WithTheSignalOfTheFirstToBeKilled) {
+  const PidFiles pids;
+  const Ran ran = run_ranks(3, pids.script() + pids.wait_script(3) + "[ $RANK = 1 ] && kill -9 $$; exec sleep 100");
+  EXPECT_EQ(ran.status, 137);
+  const auto all = pids.wait_for(3);
+  EXPECT_EQ(
+      ran.err,
+      fmt::format("trireme run: rank 1 (pid {}) was killed by signal 9 (Killed); ending the other ranks\n", all[1]));
+  expect_gone(all);
+}
+
+TEST(RunEnds, ByForceAfterTheGrace) {
+  const PidFiles pids;
+  const auto start = Clock::now();
+  // Rank 2 is stopped, but ends when it is told to.
+  const Ran ran = run_ranks(4,
+                            "[ $RANK = 2 ] || trap '' TERM;" + pids.script() + "[ $RANK = 2 ] && kill -STOP $$;" +
+                                pids.wait_script(4) + "[ $RANK = 0 ] && exit 5; while :; do sleep 0.1; done",
+                            {"--grace", "500ms"});
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 5);
+  EXPECT_TRUE(contains(ran.err, "ranks 1 and 3 did not end within 500 ms; killing them")) << ran.err;
+  expect_gone(pids.wait_for(4));
+}
+
+TEST(RunEnds, WithWhatRanksStarted) {
+  const PidFiles pids;
+  const Ran ran = run_ranks(3, "if [ $RANK = 0 ]; then " + pids.script() + pids.wait_script(3) + "exit 4; fi; sh -c '" +
+                                   pids.script() + "sleep 100; true'; true");
+  EXPECT_EQ(ran.status, 4);
+  expect_gone(pids.wait_for(3));
+}
+
+// Also what they started, which the kernel would leave running.
+TEST(RunEnds, WithWhatRanksStartedWhenTheLauncherIsKilled) {
+  const PidFiles pids;
+  Started started(launch(3, "sh -c '" + pids.script() + "trap \"\" TERM HUP INT; while :; do sleep 0.05; done'; true"));
+  const auto all = pids.wait_for(3);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+// A process that a rank leaves behind holds its output open; nobody waits for it.
+TEST(RunEnds, ThoughOutputIsStillHeldOpen) {
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(2, "(sleep 30; echo late) & echo in time");
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] in time", "[1] in time"}));
+}
+
+TEST(RunEnds, AfterTheTimeout) {
+  const PidFiles pids;
+  const auto start = Clock::now();
+  const Ran ran = run_ranks(2, pids.script() + "exec sleep 100", {"--timeout", "1500ms"});
+  EXPECT_LT(seconds_since(start), 20);
+  EXPECT_EQ(ran.status, 124);
+  EXPECT_EQ(ran.err, "trireme run: the time of 1.5 s is over; ending all ranks\n");
+  expect_gone(pids.wait_for(2));
+  EXPECT_EQ(run_ranks(2, "exit 0", {"--timeout", "100s"}).status, 0);
+}
+
+TEST(RunEnds, WhenNobodyReadsTheOutput) {
+  const auto arguments = launch(2, "while :; do echo y; done");
+  const Ran ran = run({"/bin/sh", "-c", R"("$0" "$@" | head -n 1)", arguments[0], arguments[1], arguments[2],
+                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_TRUE(contains(ran.out, "] y\n")) << ran.out;
+  EXPECT_TRUE(contains(ran.err, "nobody reads the output")) << ran.err;
+}
+
+TEST(RunSignals, ThatEndTheLauncherEndAllRanks) {
+  for (const int signal : {SIGTERM, SIGINT, SIGQUIT, SIGHUP}) {
+    SCOPED_TRACE(signal);
+    const PidFiles pids;
+    Started started(launch(3, "ulimit -c 0;" + pids.script() + "exec sleep 100"));
+    const auto all = pids.wait_for(3);
+    started.signal(signal);
+    EXPECT_EQ(started.wait(), 128 + signal);
+    expect_gone(all);
+  }
+}
+
+TEST(RunSignals, LetRanksEndAsTheyLike) {
+  const PidFiles pids;
+  Started started(launch(2, "trap 'echo saved; exit 0' TERM;" + pids.script() + "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0);
+  EXPECT_EQ(sorted_lines(started.out()), (std::vector<std::string>{"[0] saved", "[1] saved"}));
+  EXPECT_FALSE(contains(started.err(), "trireme run")) << started.err();
+}
+
+TEST(RunSignals, ThatRanksIgnoreEndThemAllTheSame) {
+  const PidFiles pids;
+  Started started(
+      launch(2, "trap '' TERM INT;" + pids.script() + "while :; do sleep 0.05; done", {"--grace", "300ms"}));
+  const auto all = pids.wait_for(2);
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 137);
+  EXPECT_TRUE(contains(started.err(), "ranks 0 and 1 did not end within 300 ms; killing them")) << started.err();
+  expect_gone(all);
+}
+
+TEST(RunSignals, TwoInterruptsAreEnough) {
+  const PidFiles pids;
+  Started started(launch(2, "trap '' TERM INT;" + pids.script() + "while :; do sleep 0.05; done", {"--grace", "100s"}));
+  const auto all = pids.wait_for(2);
+  started.signal(SIGINT);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(is_gone(all[0]));
+  started.signal(SIGINT);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(RunSignals, OfTheUserArePassedOn) {
+  const PidFiles pids;
+  Started started(launch(2, "trap 'echo one' USR1; trap 'echo two' USR2; trap 'echo again' HUP;" + pids.script() +
+                                "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  const auto sent_and_heard = [&](int signal, const std::string& word) {
+    started.signal(signal);
+    return comes_true([&] { return contains(started.out(), "[0] " + word) && contains(started.out(), "[1] " + word); });
+  };
+  EXPECT_TRUE(sent_and_heard(SIGUSR1, "one"));
+  EXPECT_TRUE(sent_and_heard(SIGUSR2, "two"));
+  EXPECT_TRUE(sent_and_heard(SIGHUP, "again"));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatStopAndContinueDoSoToRanks) {
+  const PidFiles pids;
+  Started started(launch(2, pids.script() + "while :; do sleep 0.05; done"));
+  const auto all = pids.wait_for(2);
+  const auto are_in_state = [&](const std::string& states) {
+    return comes_true([&] {
+      return std::all_of(all.begin(), all.end(), [&](pid_t pid) {
+        const std::string stat = read_whole(fmt::format("/proc/{}/stat", pid));
+        return contains(states, stat.substr(stat.rfind(')') + 2, 1));
+      });
+    });
+  };
+  started.signal(SIGTSTP);
+  EXPECT_TRUE(are_in_state("T"));
+  started.signal(SIGCONT);
+  EXPECT_TRUE(are_in_state("SRD"));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatWereIgnoredStaySo) {
+  const PidFiles pids;
+  auto arguments = launch(1, pids.script() + "while :; do sleep 0.05; done");
+  arguments.insert(arguments.begin(), {"/bin/sh", "-c", R"(trap '' HUP; exec "$0" "$@")"});
+  Started started(arguments);
+  const auto all = pids.wait_for(1);
+  started.signal(SIGHUP);
+  std::this_thread::sleep_for(200ms);
+  EXPECT_FALSE(is_gone(all[0]));
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+}
+
+TEST(RunSignals, ThatKillTheLauncherLeaveNoRank) {
+  const PidFiles pids;
+  Started started(launch(5, "trap '' TERM HUP INT;" + pids.script() + "while :; do sleep 0.05; done"));
+  const auto all = pids.wait_for(5);
+  started.signal(SIGKILL);
+  EXPECT_EQ(started.wait(), 137);
+  expect_gone(all);
+}
+
+TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
+  const PidFiles pids;
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  const int reader = ::open((folder / "fifo").c_str(), O_RDONLY | O_NONBLOCK);
+  auto arguments = launch(2, pids.script() + "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done",
+                          {"--grace", "300ms"});
+  arguments.insert(arguments.begin(), {"/bin/sh", "-c", fmt::format(R"(exec "$0" "$@" > {})", folder / "fifo")});
+  Started started(arguments);
+  const auto all = pids.wait_for(2);
+  std::this_thread::sleep_for(500ms);  // It is full.
+  started.signal(SIGTERM);
+  EXPECT_TRUE(comes_true([&] { return is_gone(all[0]) && is_gone(all[1]); }));
+  EXPECT_EQ(started.wait(), 143);
+  ::close(reader);
+}
+
+}  // namespace
+}  // namespace trireme
