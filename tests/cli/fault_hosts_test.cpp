@@ -1,5 +1,6 @@
 // Faults between hosts, which are network namespaces here: where those can't be had, these tests are skipped.
 #include "cli/netlab.h"
+#include "support/launched.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,8 +12,6 @@
 
 namespace trireme {
 namespace {
-
-using namespace std::chrono_literals;
 
 class HostFault : public test::NetlabTest {
  protected:
@@ -36,32 +35,29 @@ class HostFault : public test::NetlabTest {
   TemporaryFolder at_work_;
 };
 
-std::vector<std::string> lines_of(const std::string& text, const std::string& word) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    if (line.find(word) != std::string::npos) lines.push_back(line);
-  }
-  return lines;
-}
-
 // "[1] 1794809054.5 rank 2 ..." says when.
 double time_of(const std::string& line) { return std::stod(line.substr(line.find(' ') + 1)); }
+
+// Each of these ranks says one thing, with these words in it, and soon after the line that tells of the `harm`, if any.
+void expect_said(const Ran& ran, const std::vector<std::string>& by, const std::vector<std::string>& words,
+                 const std::string& harm = "", double seconds = 0) {
+  const auto done = lines_with(ran.out, harm);
+  ASSERT_TRUE(harm.empty() || done.size() == 1) << ran.out << ran.err;
+  for (const std::string& rank : by) {
+    const auto said = lines_with(ran.out, rank);
+    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+    for (const std::string& word : words) EXPECT_TRUE(contains(said[0], word)) << said[0];
+    EXPECT_TRUE(harm.empty() || time_of(said[0]) - time_of(done[0]) < seconds) << ran.out;
+  }
+}
 
 TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
   const Ran ran = fault("--deadline 50s",
                         when_all_are_at_work() + fmt::format("ip netns exec trireme-{}-switch ip link set port2 down; "
                                                              "echo [cut] $(date +%s.%N)",
                                                              name()));
-  const auto cut = lines_of(ran.out, "[cut]");
-  ASSERT_EQ(cut.size(), 1U) << ran.out << ran.err;
-  for (const char* rank : {"[0]", "[1]"}) {
-    const auto said = lines_of(ran.out, rank);
-    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
-    EXPECT_NE(said[0].find("rank 2 ("), std::string::npos) << said[0];
-    EXPECT_NE(said[0].find("is gone (its host has been silent"), std::string::npos) << said[0];
-    EXPECT_LT(time_of(said[0]) - time_of(cut[0]), 20) << "8 s, and what a busy machine takes";
-  }
+  // 8 s, and what a busy machine takes.
+  expect_said(ran, {"[0]", "[1]"}, {"rank 2 (", "is gone (its host has been silent"}, "[cut]", 20);
 }
 
 // The rank is ended by its id, which all others' messages name.
@@ -72,26 +68,15 @@ TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedAtOnce) {
                                            "if [ $(cat /proc/$pid/comm) = fault ]; then echo [killed] $(date +%s.%N); "
                                            "kill -9 $pid; fi; done",
                                            name()));
-  const auto killed = lines_of(ran.out, "[killed]");
-  ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
-  for (const char* rank : {"[0]", "[2]"}) {
-    const auto said = lines_of(ran.out, rank);
-    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
-    EXPECT_NE(said[0].find("rank 1 ("), std::string::npos) << said[0];
-    EXPECT_NE(said[0].find("is gone ("), std::string::npos) << said[0];
-    EXPECT_LT(time_of(said[0]) - time_of(killed[0]), 5) << "2 s, and what a busy machine takes";
-  }
+  // 2 s, and what a busy machine takes.
+  expect_said(ran, {"[0]", "[2]"}, {"rank 1 (", "is gone ("}, "[killed]", 5);
 }
 
 TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {
   const Ran ran =
       fault("--stop 1 --after 500ms --deadline 2s",
             fmt::format("sleep 8; for pid in $(ip netns pids trireme-{}-1); do kill -9 $pid; done", name()));
-  for (const char* rank : {"[0]", "[2]"}) {
-    const auto said = lines_of(ran.out, rank);
-    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
-    EXPECT_NE(said[0].find("for rank 1 ("), std::string::npos) << said[0];
-  }
+  expect_said(ran, {"[0]", "[2]"}, {"for rank 1 ("});
 }
 
 TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
@@ -102,7 +87,7 @@ TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
     const auto begin = std::chrono::steady_clock::now();
     const Ran ran = fault(fmt::format("--kill {} --after {}ms --deadline 50s", rank, after), "true");
     ASSERT_LT(std::chrono::steady_clock::now() - begin, 30s) << ran.out << ran.err;
-    const auto named = lines_of(ran.out, fmt::format("rank {} (", rank));
+    const auto named = lines_with(ran.out, fmt::format("rank {} (", rank));
     ASSERT_EQ(named.size(), 2U) << "run " << i << ": " << ran.out << ran.err;
   }
 }

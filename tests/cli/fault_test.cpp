@@ -1,6 +1,6 @@
 // Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the report
 // say of it.
-#include "support/run.h"
+#include "support/launched.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -17,20 +17,6 @@
 
 namespace trireme {
 namespace {
-
-using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
-
-bool contains(const std::string& text, const std::string& word) { return text.find(word) != std::string::npos; }
-
-std::vector<std::string> lines_with(const std::string& text, const std::string& word) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) {
-    if (contains(line, word)) lines.push_back(line);
-  }
-  return lines;
-}
 
 class Fault : public ::testing::TestWithParam<const char*> {
  protected:

@@ -7,7 +7,6 @@
 
 #include <csignal>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -45,10 +44,7 @@ TEST(HostsEnd, WithSignals) {
     SCOPED_TRACE(signal);
     const PidFiles pids;
     Started started(launch("a:1,b:2", agents.plain(), pids.script() + "exec sleep 100"));
-    const auto all = pids.wait_for(3);
-    started.signal(signal);
-    EXPECT_EQ(started.wait(), 128 + signal);
-    expect_gone(all);
+    expect_end_of_all(started, pids, 3, 128 + signal, [&] { started.signal(signal); });
   }
 }
 
@@ -71,49 +67,36 @@ TEST(HostsEnd, WhenTheLauncherIsKilled) {
   const PidFiles pids;
   Started started(
       launch("a:2,b:2", agents.plain(), "trap '' TERM HUP INT;" + pids.script() + "while :; do sleep 0.05; done"));
-  const auto all = pids.wait_for(4);
-  started.signal(SIGKILL);
-  EXPECT_EQ(started.wait(), 137);
-  expect_gone(all);
+  expect_end_of_all(started, pids, 4, 137, [&] { started.signal(SIGKILL); });
 }
 
 TEST(HostsEnd, WithWhatRanksStartedWhenTheLauncherIsKilled) {
   const Agents agents;
   const PidFiles pids;
   Started started(launch("a:2,b:2", agents.plain(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
-  const auto all = pids.wait_for(4);
-  started.signal(SIGKILL);
-  EXPECT_EQ(started.wait(), 137);
-  expect_gone(all);
+  expect_end_of_all(started, pids, 4, 137, [&] { started.signal(SIGKILL); });
 }
 
 TEST(HostsEnd, WithWhatRanksStartedWhenAHostIsLost) {
   const Agents agents;
   const PidFiles pids;
   Started started(launch("a:2,b:2", agents.with_pid(), "sh -c '" + pids.script() + "exec sleep 100'; true"));
-  const auto all = pids.wait_for(4);
-  ::kill(agents.pid("b"), SIGKILL);
-  EXPECT_EQ(started.wait(), 137) << started.err();
-  expect_gone(all);
+  expect_end_of_all(started, pids, 4, 137, [&] { agents.kill("b"); });
 }
 
 TEST(HostsEnd, WhenAHostIsLost) {
   const Agents agents;
   const PidFiles pids;
   Started started(launch("a:2,b:2", agents.with_pid(), pids.script() + "exec sleep 100"));
-  const auto all = pids.wait_for(4);
-  ::kill(agents.pid("b"), SIGKILL);
-  EXPECT_EQ(started.wait(), 137) << started.err();
+  expect_end_of_all(started, pids, 4, 137, [&] { agents.kill("b"); });
   EXPECT_TRUE(contains(started.err(), "host b: it is lost")) << started.err();
-  expect_gone(all);
 }
 
 // Agents that take their time are waited for together.
 TEST(HostsEnd, AtOnce) {
   const Agents agents;
   const auto start = Clock::now();
-  const std::string slow = agents.write("slow", "#!/bin/sh\nshift; \"$@\"; exec sleep 100\n");
-  std::filesystem::permissions(slow, std::filesystem::perms::owner_all);
+  const std::string slow = agents.script("slow", R"(shift; "$@"; exec sleep 100)");
   EXPECT_EQ(run(launch("a:1,b:1,c:1,d:1,e:1,f:1,g:1", slow, "true")).status, 0);
   EXPECT_LT(seconds_since(start), 10) << "2 s, not 2 s each";
 }
@@ -164,7 +147,7 @@ TEST(HostsReport, TellsOfALostHost) {
   const auto all = pids.wait_for(2);
   ASSERT_TRUE(comes_true([&] { return are_at_work(2, started.err()); })) << started.err();
   std::this_thread::sleep_for(7s);  // An agent says every 5 s what its ranks do, and nobody else hears of it.
-  ::kill(agents.pid("b"), SIGKILL);
+  agents.kill("b");
   EXPECT_EQ(started.wait(), 137) << started.err();
   EXPECT_TRUE(contains(started.err(), "[0] rank 1 (")) << started.err();
   EXPECT_TRUE(
@@ -179,11 +162,22 @@ TEST(HostsReport, SaysWhatIsNotKnownOfALostHost) {
   const PidFiles pids;
   Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "exec sleep 100", {"--report"}));
   const auto all = pids.wait_for(2);
-  ::kill(agents.pid("b"), SIGKILL);
+  agents.kill("b");
   EXPECT_EQ(started.wait(), 137) << started.err();
   EXPECT_TRUE(
       contains(squeezed(started.err()), fmt::format("* 1 {} on b was on a host that is lost not known\n", all[1])))
       << started.err();
+}
+
+// A rank that came last to most collectives.
+void expect_last(const nlohmann::json& report, int straggler) {
+  const std::uint64_t seen = report["collectives_seen"];
+  EXPECT_GT(seen, 10U);
+  std::uint64_t last = 0;
+  for (const auto& rank : report["stragglers"]) {
+    if (rank["rank"] == straggler) last = rank["last"];
+  }
+  EXPECT_GT(last, seen * 8 / 10) << report;
 }
 
 // The clocks of hosts are compared by the agents.
@@ -193,14 +187,7 @@ TEST(HostsReport, NamesWhoComesLate) {
   const Ran ran = run(launch("a:2,b:1", agents.plain(), fmt::format("exec '{}' --slow 2 --for 1s", TRIREME_FAULT),
                              {"--report", "--report-file", file}));
   EXPECT_EQ(ran.status, 0) << ran.err;
-  const auto report = nlohmann::json::parse(read_whole(file));
-  const std::uint64_t seen = report["collectives_seen"];
-  EXPECT_GT(seen, 10U);
-  std::uint64_t last = 0;
-  for (const auto& rank : report["stragglers"]) {
-    if (rank["rank"] == 2) last = rank["last"];
-  }
-  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+  expect_last(nlohmann::json::parse(read_whole(file)), 2);
 }
 
 // Here the clock of host b is far ahead, so that its rank would seem to come last if nobody knew.
@@ -214,14 +201,8 @@ TEST(HostsReport, ComparesClocks) {
                              {"--report", "--report-file", file, "--env", "TRIREME_TRANSPORT=tcp"}));
   EXPECT_EQ(ran.status, 0) << ran.err;
   const auto report = nlohmann::json::parse(read_whole(file));
-  const std::uint64_t seen = report["collectives_seen"];
-  EXPECT_GT(seen, 10U);
-  std::uint64_t last = 0;
-  for (const auto& rank : report["stragglers"]) {
-    if (rank["rank"] == 0) last = rank["last"];
-    EXPECT_LT(rank["most_s"].get<double>(), 100) << ran.err;
-  }
-  EXPECT_GT(last, seen * 8 / 10) << ran.err;
+  expect_last(report, 0);
+  for (const auto& rank : report["stragglers"]) EXPECT_LT(rank["most_s"].get<double>(), 100) << report;
 }
 
 }  // namespace

@@ -104,9 +104,7 @@ TEST(Hosts, PassOnOutputAsItIs) {
 
 TEST(Hosts, GetTheirVariables) {
   const Agents agents;
-  const std::string clean = R"(shift; exec env -i PATH="$PATH" "$@")";
-  const std::string agent = agents.write("clean", "#!/bin/sh\n" + clean + "\n");
-  std::filesystem::permissions(agent, std::filesystem::perms::owner_all);
+  const std::string agent = agents.script("clean", R"(shift; exec env -i PATH="$PATH" "$@")");
   ::setenv("TRIREME_TEST", "1", 1);
   ::setenv("OTHER_TEST", "2", 1);
   const std::string show = "echo $TRIREME_TEST $OTHER_TEST $THIRD_TEST";
@@ -150,7 +148,7 @@ TEST(Hosts, GiveStandardInputToRankZero) {
 TEST(Hosts, AreReachedBySsh) {
   const Agents agents;
   // As ssh does, it gives its words to a shell.
-  const std::string ssh = agents.ssh(R"(while [ "$1" != node-1 ]; do shift; done; shift; eval "$*")");
+  const std::string ssh = agents.script("ssh", R"(while [ "$1" != node-1 ]; do shift; done; shift; eval "$*")");
   const std::string folder = std::filesystem::path(ssh).parent_path();
   const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
                        "node-1:2", "/bin/sh", "-c", "echo $RANK"});
@@ -205,8 +203,7 @@ TEST(HostsRefuse, WhatTheyCantDo) {
 TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
   const Agents agents;
   const PidFiles pids;
-  const std::string program = agents.write("program", "#!/bin/sh\n" + pids.script() + "exec sleep 100\n");
-  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  const std::string program = agents.script("program", pids.script() + "exec sleep 100");
   const std::string folder = std::filesystem::path(program).parent_path();
   // On host b the path has nothing of the kind.
   const std::string agent = agents.with_trouble("export PATH=/usr/bin:/bin");

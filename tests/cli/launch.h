@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <filesystem>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace trireme {
@@ -19,6 +19,12 @@ inline std::vector<std::string> launch(int ranks, const std::string& script, std
   all.insert(all.end(), options.begin(), options.end());
   all.insert(all.end(), {"/bin/sh", "-c", script});
   return all;
+}
+
+// As "$0" "$@" of a shell's script.
+inline std::vector<std::string> by_shell(const std::string& script, std::vector<std::string> command) {
+  command.insert(command.begin(), {"/bin/sh", "-c", script});
+  return command;
 }
 
 inline Ran run_ranks(int ranks, const std::string& script, std::vector<std::string> options = {}) {
@@ -36,23 +42,22 @@ class Agents {
     return script("trouble", fmt::format(R"(host=$1; shift; if [ $host = b ]; then {}; fi; exec "$@")", special));
   }
 
-  std::string ssh(const std::string& text) const { return script("ssh", text); }
-
   // Leaves its number as a process in a file.
   std::string with_pid() const {
     return script("pid", fmt::format(R"(echo $$ > {}.$1; shift; exec "$@")", folder_ / "pid"));
   }
-  pid_t pid(const std::string& host) const { return std::stoi("0" + read_whole(folder_ / ("pid." + host))); }
+  void kill(const std::string& host) const { ::kill(std::stoi("0" + read_whole(folder_ / ("pid." + host))), SIGKILL); }
 
   std::string write(const std::string& name, const std::string& content) const { return folder_.write(name, content); }
 
- private:
+  // A program by its text.
   std::string script(const std::string& name, const std::string& text) const {
     const std::string path = folder_.write(name, "#!/bin/sh\n" + text + "\n");
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
 
+ private:
   TemporaryFolder folder_;
 };
 

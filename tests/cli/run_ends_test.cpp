@@ -75,10 +75,7 @@ TEST(RunEnds, WithWhatRanksStarted) {
 TEST(RunEnds, WithWhatRanksStartedWhenTheLauncherIsKilled) {
   const PidFiles pids;
   Started started(launch(3, "sh -c '" + pids.script() + "trap \"\" TERM HUP INT; while :; do sleep 0.05; done'; true"));
-  const auto all = pids.wait_for(3);
-  started.signal(SIGKILL);
-  EXPECT_EQ(started.wait(), 137);
-  expect_gone(all);
+  expect_end_of_all(started, pids, 3, 137, [&] { started.signal(SIGKILL); });
 }
 
 // A process that a rank leaves behind holds its output open; nobody waits for it.
@@ -102,9 +99,7 @@ TEST(RunEnds, AfterTheTimeout) {
 }
 
 TEST(RunEnds, WhenNobodyReadsTheOutput) {
-  const auto arguments = launch(2, "while :; do echo y; done");
-  const Ran ran = run({"/bin/sh", "-c", R"("$0" "$@" | head -n 1)", arguments[0], arguments[1], arguments[2],
-                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  const Ran ran = run(by_shell(R"("$0" "$@" | head -n 1)", launch(2, "while :; do echo y; done")));
   EXPECT_EQ(ran.status, 0);
   EXPECT_TRUE(contains(ran.out, "] y\n")) << ran.out;
   EXPECT_TRUE(contains(ran.err, "nobody reads the output")) << ran.err;
@@ -115,10 +110,7 @@ TEST(RunSignals, ThatEndTheLauncherEndAllRanks) {
     SCOPED_TRACE(signal);
     const PidFiles pids;
     Started started(launch(3, "ulimit -c 0;" + pids.script() + "exec sleep 100"));
-    const auto all = pids.wait_for(3);
-    started.signal(signal);
-    EXPECT_EQ(started.wait(), 128 + signal);
-    expect_gone(all);
+    expect_end_of_all(started, pids, 3, 128 + signal, [&] { started.signal(signal); });
   }
 }
 
@@ -136,11 +128,8 @@ TEST(RunSignals, ThatRanksIgnoreEndThemAllTheSame) {
   const PidFiles pids;
   Started started(
       launch(2, "trap '' TERM INT;" + pids.script() + "while :; do sleep 0.05; done", {"--grace", "300ms"}));
-  const auto all = pids.wait_for(2);
-  started.signal(SIGTERM);
-  EXPECT_EQ(started.wait(), 137);
+  expect_end_of_all(started, pids, 2, 137, [&] { started.signal(SIGTERM); });
   EXPECT_TRUE(contains(started.err(), "ranks 0 and 1 did not end within 300 ms; killing them")) << started.err();
-  expect_gone(all);
 }
 
 TEST(RunSignals, TwoInterruptsAreEnough) {
@@ -193,9 +182,8 @@ TEST(RunSignals, ThatStopAndContinueDoSoToRanks) {
 
 TEST(RunSignals, ThatWereIgnoredStaySo) {
   const PidFiles pids;
-  auto arguments = launch(1, pids.script() + "while :; do sleep 0.05; done");
-  arguments.insert(arguments.begin(), {"/bin/sh", "-c", R"(trap '' HUP; exec "$0" "$@")"});
-  Started started(arguments);
+  Started started(
+      by_shell(R"(trap '' HUP; exec "$0" "$@")", launch(1, pids.script() + "while :; do sleep 0.05; done")));
   const auto all = pids.wait_for(1);
   started.signal(SIGHUP);
   std::this_thread::sleep_for(200ms);
@@ -207,10 +195,7 @@ TEST(RunSignals, ThatWereIgnoredStaySo) {
 TEST(RunSignals, ThatKillTheLauncherLeaveNoRank) {
   const PidFiles pids;
   Started started(launch(5, "trap '' TERM HUP INT;" + pids.script() + "while :; do sleep 0.05; done"));
-  const auto all = pids.wait_for(5);
-  started.signal(SIGKILL);
-  EXPECT_EQ(started.wait(), 137);
-  expect_gone(all);
+  expect_end_of_all(started, pids, 5, 137, [&] { started.signal(SIGKILL); });
 }
 
 TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
@@ -218,10 +203,10 @@ TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   const int reader = ::open((folder / "fifo").c_str(), O_RDONLY | O_NONBLOCK);
-  auto arguments = launch(2, pids.script() + "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done",
-                          {"--grace", "300ms"});
-  arguments.insert(arguments.begin(), {"/bin/sh", "-c", fmt::format(R"(exec "$0" "$@" > {})", folder / "fifo")});
-  Started started(arguments);
+  Started started(
+      by_shell(fmt::format(R"(exec "$0" "$@" > {})", folder / "fifo"),
+               launch(2, pids.script() + "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done",
+                      {"--grace", "300ms"})));
   const auto all = pids.wait_for(2);
   std::this_thread::sleep_for(500ms);  // It is full.
   started.signal(SIGTERM);

@@ -68,9 +68,7 @@ TEST(Run, MixesNoLines) {
     line=$(printf "%02d" $RANK)
     for i in 1 2 3 4 5 6 7 8 9 10; do line=$line$line; done
     for i in $(seq 100); do printf "%s $i " $line; printf "%s end\n" $line; echo $line err $i >&2; done)";
-  std::vector<std::string> arguments = launch(16, script);
-  const Ran ran = run({"/bin/sh", "-c", R"(exec "$0" "$@" 2>&1)", arguments[0], arguments[1], arguments[2],
-                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  const Ran ran = run(by_shell(R"(exec "$0" "$@" 2>&1)", launch(16, script)));
   EXPECT_EQ(ran.status, 0);
   std::map<std::string, int> next;
   int errors = 0;
@@ -165,9 +163,7 @@ TEST(Run, UsesNoCoresButItsOwn) {
 }
 
 TEST(Run, GivesStandardInputToRankZero) {
-  const auto arguments = launch(2, R"(read line; echo "$? <$line>")");
-  const Ran ran = run({"/bin/sh", "-c", R"(echo hello | "$0" "$@")", arguments[0], arguments[1], arguments[2],
-                       arguments[3], arguments[4], arguments[5], arguments[6]});
+  const Ran ran = run(by_shell(R"(echo hello | "$0" "$@")", launch(2, R"(read line; echo "$? <$line>")")));
   EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0 <hello>", "[1] 1 <>"}));
 }
 

@@ -31,6 +31,15 @@ inline std::vector<std::string> sorted_lines(const std::string& text) {
 
 inline bool contains(const std::string& text, const std::string& word) { return text.find(word) != std::string::npos; }
 
+inline std::vector<std::string> lines_with(const std::string& text, const std::string& word) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    if (contains(line, word)) lines.push_back(line);
+  }
+  return lines;
+}
+
 inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -135,6 +144,15 @@ class PidFiles {
 
 inline void expect_gone(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) EXPECT_TRUE(comes_true([&] { return is_gone(pid); })) << pid;
+}
+
+// Harm that is done once so many ranks are there ends the launcher with that status, and leaves none of them behind.
+inline void expect_end_of_all(Started& started, const PidFiles& pids, int ranks, int status,
+                              const std::function<void()>& harm) {
+  const auto all = pids.wait_for(ranks);
+  harm();
+  EXPECT_EQ(started.wait(), status) << started.err();
+  expect_gone(all);
 }
 
 }  // namespace trireme
