@@ -371,13 +371,7 @@ TEST(Garbage, FromThousandsOfStrangersDisturbsNobody) {
 TEST(Garbage, FromAServerIsAProtocolError) {
   const auto answered_with = [](const std::string& answer) {
     const Descriptor listener = listen_at("127.0.0.1", 0);
-    std::thread server([&] {
-      wait_for(listener, POLLIN, soon());
-      const Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      ::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
-      std::array<char, 4096> buffer{};
-      while (::recv(socket.get(), buffer.data(), buffer.size(), 0) > 0) continue;
-    });
+    std::thread server([&] { serve_once(listener, answer); });
     std::string message = message_of<ProtocolError>([&] {
       Client client(place_at(local_port(listener), 0, 2), 10s);
       client.exchange("", soon());

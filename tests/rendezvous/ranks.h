@@ -74,6 +74,15 @@ inline void expect_in(std::string_view text, const std::vector<std::string>& wor
   for (const std::string& word : words) EXPECT_NE(text.find(word), std::string_view::npos) << word << " in: " << text;
 }
 
+/// Says the same to the first that comes, whatever that says, until it hangs up.
+inline void serve_once(const Descriptor& listener, const std::string& answer) {
+  wait_for(listener, POLLIN, soon());
+  const Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+  std::array<char, 4096> buffer{};
+  while (::recv(socket.get(), buffer.data(), buffer.size(), 0) > 0) continue;
+}
+
 /// Somebody who connects and then does as it pleases.
 class Stranger {
  public:

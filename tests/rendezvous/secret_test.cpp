@@ -119,13 +119,7 @@ TEST(Secrets, AreAskedOfTheServerToo) {
                                         frame(Kind::welcome, as_text(Digest{})),
                                     frame(Kind::welcome, "trireme run (here)"), frame(Kind::challenge, "short")}) {
     const Descriptor listener = listen_at("127.0.0.1", 0);
-    std::thread server([&] {
-      wait_for(listener, POLLIN, soon());
-      const Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      ::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
-      std::array<char, 4096> buffer{};
-      while (::recv(socket.get(), buffer.data(), buffer.size(), 0) > 0) continue;
-    });
+    std::thread server([&] { serve_once(listener, answer); });
     EXPECT_THROW(Client(place_at(local_port(listener), 0, 2), 10s, guarded()), Error);
     server.join();
   }

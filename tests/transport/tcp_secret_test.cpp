@@ -18,6 +18,16 @@ using transport::Transcript;
 using transport::wire::Hello;
 using transport::wire::Stage;
 
+// The next record that the stranger hears.
+Hello hear_from(TcpCluster& cluster, const Stranger& stranger) {
+  std::string heard;
+  EXPECT_TRUE(
+      cluster.until([&] { return (heard += stranger.hear(sizeof(Hello) - heard.size())).size() == sizeof(Hello); }));
+  Hello record;
+  std::memcpy(&record, heard.data(), sizeof record);
+  return record;
+}
+
 // Three ranks with a secret, and what rank 1 is told of strangers.
 class TcpSecret : public ::testing::Test {
  protected:
@@ -29,15 +39,7 @@ class TcpSecret : public ::testing::Test {
 
   TcpSecret() : cluster_(3, 1, "127.0.0.1", with_notices(notices_)) {}
 
-  // The next record that the stranger hears.
-  Hello hear(const Stranger& stranger) {
-    std::string heard;
-    EXPECT_TRUE(
-        cluster_.until([&] { return (heard += stranger.hear(sizeof(Hello) - heard.size())).size() == sizeof(Hello); }));
-    Hello record;
-    std::memcpy(&record, heard.data(), sizeof record);
-    return record;
-  }
+  Hello hear(const Stranger& stranger) { return hear_from(cluster_, stranger); }
 
   static Hello hello_with_secret() {
     Hello said = hello(0, 1, 3);
@@ -226,23 +228,15 @@ TEST(TcpSecrets, AreAskedOfWhoAnswers) {
 TEST(TcpSecrets, AreNotEnoughWhereAllIsEncrypted) {
   TcpCluster cluster(2, 1, "127.0.0.1", guarded(true));
   const Stranger liar(cluster.tcp(1).address());
-  const auto hear = [&] {
-    std::string heard;
-    EXPECT_TRUE(
-        cluster.until([&] { return (heard += liar.hear(sizeof(Hello) - heard.size())).size() == sizeof(Hello); }));
-    Hello record;
-    std::memcpy(&record, heard.data(), sizeof record);
-    return record;
-  };
   Transcript said{.hello = hello(0, 1, 2), .challenge = {}};
   said.hello.guard = transport::wire::kHasSecret | transport::wire::kEncrypts;
   liar.say(bytes_of(said.hello));
-  said.challenge = hear();
+  said.challenge = hear_from(cluster, liar);
   Hello proof = said.hello;
   proof.stage = Stage::proof;
   proof.proof = said.prove(guarded().secret, Stage::proof);
   liar.say(bytes_of(proof));
-  EXPECT_EQ(hear().stage, Stage::answer);
+  EXPECT_EQ(hear_from(cluster, liar).stage, Stage::answer);
   liar.say(bytes_of(transport::wire::Header{.bytes = 4}) + "text");
   ASSERT_TRUE(cluster.until([&] { return !cluster[1].losses.empty(); }));
   EXPECT_TRUE(says(cluster[1].losses[0].second, "Bad message"));
