@@ -100,49 +100,53 @@ struct Handed {
   Descriptor event;
 };
 
-bool hand_over(int socket, int memory, int event) {
-  std::array<int, 2> descriptors = {memory, event};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+/// A message of one byte, with room for the two descriptors that go with it.
+struct Parcel {
+  Parcel() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  Parcel(const Parcel&) = delete;
+  Parcel& operator=(const Parcel&) = delete;
+
+  std::array<int, 2> descriptors = {-1, -1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control = {};
   char byte = 0;
   iovec part{.iov_base = &byte, .iov_len = 1};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  msghdr message = {};
+};
+
+bool hand_over(int socket, int memory, int event) {
+  Parcel parcel;
+  parcel.descriptors = {memory, event};
+  cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof descriptors);
-  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
+  header->cmsg_len = CMSG_LEN(sizeof parcel.descriptors);
+  std::memcpy(CMSG_DATA(header), parcel.descriptors.data(), sizeof parcel.descriptors);
+  return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
 }
 
 Handed take_over(int socket) {
-  std::array<int, 2> descriptors = {-1, -1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
-  char byte = 0;
-  iovec part{.iov_base = &byte, .iov_len = 1};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  Parcel parcel;
   ssize_t bytes = 0;
   do {
-    bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    bytes = ::recvmsg(socket, &parcel.message, MSG_CMSG_CLOEXEC);
   } while (bytes < 0 && errno == EINTR);
   if (bytes == 1) {
-    if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    if ((parcel.message.msg_flags & MSG_CTRUNC) != 0) {
       errno = EMFILE;
       fail("recvmsg");
     }
-    const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header != nullptr && header->cmsg_type == SCM_RIGHTS && header->cmsg_len == CMSG_LEN(sizeof descriptors)) {
-      std::memcpy(descriptors.data(), CMSG_DATA(header), sizeof descriptors);
+    const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
+    if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof parcel.descriptors)) {
+      std::memcpy(parcel.descriptors.data(), CMSG_DATA(header), sizeof parcel.descriptors);
     }
   }
-  return {Descriptor(descriptors[0]), Descriptor(descriptors[1])};
+  return {Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1])};
 }
 
 /// The names of such sockets are no secret to the machine's other users, and the memory is not theirs.
