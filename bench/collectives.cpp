@@ -1,5 +1,5 @@
-// Allreduce between real ranks beside other libraries, as `trireme bench` measures it: the peer's time over Trireme's, so
-// that above 1 Trireme is faster. The probe is the least that shared memory can cost: there 1 is as good as it gets.
+// Allreduce between real ranks beside other libraries, as `trireme bench` measures it: the peer's time over Trireme's,
+// so that above 1 Trireme is faster. The probe is the least that shared memory can cost: there 1 is as good as it gets.
 #include "command.h"
 #include "figures.h"
 #include "trireme/error.h"

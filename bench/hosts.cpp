@@ -1,5 +1,5 @@
-// Eight hosts of 500 Mbit/s in network namespaces (tools/netlab): how near to the wire collectives and training come there,
-// and how near the simulator is to the truth. Needs root; where it can't be had, these figures are left out.
+// Eight hosts of 500 Mbit/s in network namespaces (tools/netlab): how near to the wire collectives and training come
+// there, and how near the simulator is to the truth. Needs root; where it can't be had, these figures are left out.
 #include "command.h"
 #include "figures.h"
 #include "trireme/error.h"

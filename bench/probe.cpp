@@ -1,10 +1,10 @@
 // The least that an allreduce in shared memory can cost: what windows are measured against.
 //   probe RANKS BYTES... [--repeats N]    prints a line a size, "probe,RANKS,BYTES,median_us,min_us"
 //   probe RANKS --serve                   reads commands and answers them as peers/worker.h says; has allreduce alone
-// Every rank's float32 buffer is in one shared mapping. A run is: a barrier; each rank adds its 1/P of all buffers in one
-// pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
-// Sums are checked first. As with the peers (peers/worker.h), a run is timed on every rank from its own start, and is over
-// when its slowest rank is.
+// Every rank's float32 buffer is in one shared mapping. A run is: a barrier; each rank adds its 1/P of all buffers in
+// one pass and stores the result to all; a barrier. There are no copies, no protocol and no choice.
+// Sums are checked first. As with the peers (peers/worker.h), a run is timed on every rank from its own start, and is
+// over when its slowest rank is.
 #include "kernels/kernels.h"
 #include "trireme/error.h"
 #include "trireme/units.h"

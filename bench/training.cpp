@@ -1,6 +1,6 @@
-// Data-parallel training beside PyTorch's, beside as many processes that do not talk to each other, and beside such that
-// only wait for each other: what those lose is lost to any synchronous training. They are measured in turn, several times
-// over, and the medians compared.
+// Data-parallel training beside PyTorch's, beside as many processes that do not talk to each other, and beside such
+// that only wait for each other: what those lose is lost to any synchronous training. They are measured in turn,
+// several times over, and the medians compared.
 #include "command.h"
 #include "figures.h"
 #include "trireme/error.h"

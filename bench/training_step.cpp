@@ -3,8 +3,8 @@
 //   training_step alone|in_step WIDTH DEPTH BATCH STEPS
 // ddp averages gradients over the ranks; alone only trains, so that several of them are as many independent processes;
 // in_step is the same, but a barrier stands where gradients would be averaged.
-// Rank 0 prints one line of JSON: median and least milliseconds a step, what of it was spent in waiting for others, and in
-// which share of backward a reduction was under way. The trace has all ranks' steps, for Perfetto.
+// Rank 0 prints one line of JSON: median and least milliseconds a step, what of it was spent in waiting for others, and
+// in which share of backward a reduction was under way. The trace has all ranks' steps, for Perfetto.
 #include "examples/makemore/timeline.h"
 #include "trireme/torch/data_parallel.h"
 
@@ -50,8 +50,8 @@ makemore::Span span(Clock::time_point begin, Clock::time_point end) {
   return {begin.time_since_epoch() / kUnit, end.time_since_epoch() / kUnit};
 }
 
-/// What data-parallel training did in a step; without it, `parts` is null. Ranks that are kept in step wait for each other
-/// where they would average their gradients.
+/// What data-parallel training did in a step; without it, `parts` is null. Ranks that are kept in step wait for each
+/// other where they would average their gradients.
 template <typename Model>
 Times train(Model& model, torch::nn::Sequential& net, int width, int batch, int steps, const trireme::StepTimes* parts,
             trireme::Communicator* in_step = nullptr) {

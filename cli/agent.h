@@ -1,5 +1,5 @@
-// The ranks of another host, which an agent runs there: `ssh HOST trireme host-agent`, or another command that runs one on
-// a host.
+// The ranks of another host, which an agent runs there: `ssh HOST trireme host-agent`, or another command that runs one
+// on a host.
 #pragma once
 
 #include "cli/clock_offset.h"
@@ -35,7 +35,8 @@ class Agent final : public Host {
     std::uint16_t port = 0;  ///< free on the host
   };
 
-  /// Starts the command, which is to run `trireme host-agent` there. Throws SystemError if there can't be one more process.
+  /// Starts the command, which is to run `trireme host-agent` there. Throws SystemError if there can't be one more
+  /// process.
   Agent(std::string host, std::vector<std::string> command, Offer offer, Sink& out, Sink& err, Events events,
         const std::function<void()>& in_child);
   ~Agent() override;

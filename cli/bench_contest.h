@@ -1,7 +1,7 @@
 // Times a collective by Trireme, in one or many ways, and by other libraries, all in one run.
 //
-// All that takes part stays alive and idle. For each size there are rounds; in a round each way is timed once, in turn, so
-// that what else the machine does meets all of them alike. A figure is the median over rounds of a round's median.
+// All that takes part stays alive and idle. For each size there are rounds; in a round each way is timed once, in turn,
+// so that what else the machine does meets all of them alike. A figure is the median over rounds of a round's median.
 #pragma once
 
 #include "cli/interrupts.h"
@@ -47,9 +47,9 @@ struct LeftOut {
 using OnSize = std::function<void(const std::vector<Result>&)>;
 using OnLeftOut = std::function<void(const LeftOut&)>;
 
-/// Throws Error with what went wrong if a rank dies or has a wrong result, UsageError for an only peer or algorithm that is
-/// not there or can't do it, and Interrupted; nothing that was started is left then. `progress` is told the part that is
-/// done; `left_out` of each of several peers or algorithms that can't do it: the others go on without.
+/// Throws Error with what went wrong if a rank dies or has a wrong result, UsageError for an only peer or algorithm
+/// that is not there or can't do it, and Interrupted; nothing that was started is left then. `progress` is told the
+/// part that is done; `left_out` of each of several peers or algorithms that can't do it: the others go on without.
 void hold(const Contest& contest, const Interrupts& interrupts, const OnSize& on_size,
           const std::function<void(double)>& progress, const OnLeftOut& left_out);
 

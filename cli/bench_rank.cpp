@@ -3,11 +3,11 @@
 // When all ranks are up, rank 0 prints "trireme,ready,RANKS". Then it reads commands, one a line:
 //   COLLECTIVE BYTES REPEATS BUFFERS ALGORITHM
 // with BUFFERS window or ordinary, and ALGORITHM a name or `chosen`. The answer is
-// "trireme,COLLECTIVE,RANKS,BYTES,median_us,min_us,ALGORITHM", with the name of what was chosen; "error,WHY" if it can't be done. `quit`, or the end of the
-// input, ends all ranks.
+// "trireme,COLLECTIVE,RANKS,BYTES,median_us,min_us,ALGORITHM", with the name of what was chosen; "error,WHY" if it
+// can't be done. `quit`, or the end of the input, ends all ranks.
 //
-// A run is timed on every rank from its own start, and is over when its slowest rank is; each follows a barrier. What is
-// not asked uses no processor.
+// A run is timed on every rank from its own start, and is over when its slowest rank is; each follows a barrier. What
+// is not asked uses no processor.
 #include "cli/commands.h"
 #include "trireme/algorithms.h"
 #include "trireme/communicator.h"
@@ -135,8 +135,8 @@ class Trial {
   }
 
  private:
-  // Small whole numbers, so that sums are exact in whatever order they are taken. They differ by rank and index, however
-  // far apart, so that a misplaced block is seen.
+  // Small whole numbers, so that sums are exact in whatever order they are taken. They differ by rank and index,
+  // however far apart, so that a misplaced block is seen.
   static float value(int rank, std::size_t index) {
     const auto mixed = (static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(rank) * 40503U) * 2654435761U;
     return static_cast<float>(mixed >> 26U);

@@ -6,14 +6,14 @@
 
 namespace trireme::cli {
 
-/// The quickest answer says it best. But clocks drift apart, so that an answer counts for a minute at most: the best of the
-/// present half minute, or of the one before.
+/// The quickest answer says it best. But clocks drift apart, so that an answer counts for a minute at most: the best of
+/// the present half minute, or of the one before.
 class ClockOffset {
  public:
   using Nanoseconds = std::chrono::nanoseconds;
 
-  /// An answer: when it was asked for and came, on this clock, and what it says. It was given, as far as is known, in the
-  /// middle of the time that it took.
+  /// An answer: when it was asked for and came, on this clock, and what it says. It was given, as far as is known, in
+  /// the middle of the time that it took.
   void take(Nanoseconds asked, Nanoseconds there, Nanoseconds came) {
     if (came >= window_ends_) {
       before_ = came >= window_ends_ + kWindow ? Answer{} : present_;

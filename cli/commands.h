@@ -1,6 +1,6 @@
-// The subcommands of `trireme`. Each adds itself to the command line; if it is the one called, parsing leaves what is to
-// be run in `run`, which returns the exit status: 0, 1 for a failed proof, or what the ranks it ran gave. Wrong use throws
-// UsageError.
+// The subcommands of `trireme`. Each adds itself to the command line; if it is the one called, parsing leaves what is
+// to be run in `run`, which returns the exit status: 0, 1 for a failed proof, or what the ranks it ran gave. Wrong use
+// throws UsageError.
 #pragma once
 
 #include "trireme/error.h"

@@ -16,8 +16,8 @@ class Cores {
   /// Cores, not hardware threads; at least one.
   int count() const;
 
-  /// Binds the calling thread, and so what it forks, to the share-th of so many equal parts of neighbouring cores; false
-  /// if the system does not let it. There have to be as many cores as shares.
+  /// Binds the calling thread, and so what it forks, to the share-th of so many equal parts of neighbouring cores;
+  /// false if the system does not let it. There have to be as many cores as shares.
   bool bind_to_share(int share, int shares) const;
 
   /// Binds it to all of them again.

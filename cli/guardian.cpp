@@ -14,8 +14,8 @@ namespace {
 // In place of a group: all went well.
 constexpr pid_t kOver = 0;
 
-// In the child of a process with threads, so that only system calls are safe, and memory that is there already. It holds
-// nothing open that others might wait for the end of.
+// In the child of a process with threads, so that only system calls are safe, and memory that is there already. It
+// holds nothing open that others might wait for the end of.
 [[noreturn]] void stand_guard(const Pipe& pipe, std::vector<pid_t>& groups) {
   ::setsid();
   ::prctl(PR_SET_NAME, "trireme-guard");

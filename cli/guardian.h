@@ -1,5 +1,5 @@
-// A process that kills the ranks of this one, with all that they have started, should this one die without a chance to do
-// so: by SIGKILL, say. The kernel would see to the ranks alone, and a rank is often a shell around the program.
+// A process that kills the ranks of this one, with all that they have started, should this one die without a chance to
+// do so: by SIGKILL, say. The kernel would see to the ranks alone, and a rank is often a shell around the program.
 #pragma once
 
 #include "cli/process.h"
@@ -19,8 +19,8 @@ class Guardian {
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  /// The group of the calling process is one of them. For a child of this process, before it executes its program: safe in
-  /// a child of a process with threads.
+  /// The group of the calling process is one of them. For a child of this process, before it executes its program: safe
+  /// in a child of a process with threads.
   void guard_this() const;
 
  private:

@@ -1,5 +1,5 @@
-// The ranks of one host, as their launcher sees them, wherever the host is: it starts them, passes on signals, and hears
-// how they end. What they write comes as whole lines in the launcher's sinks.
+// The ranks of one host, as their launcher sees them, wherever the host is: it starts them, passes on signals, and
+// hears how they end. What they write comes as whole lines in the launcher's sinks.
 #pragma once
 
 #include "cli/poll.h"

@@ -22,7 +22,8 @@ std::optional<int> parse_slots(std::string_view text) {
   return slots;
 }
 
-// Letters of any alphabet, digits, and the signs of names, addresses and users; no spaces and nothing that does not show.
+// Letters of any alphabet, digits, and the signs of names, addresses and users; no spaces and nothing that does not
+// show.
 bool is_of_a_host(char c) {
   return static_cast<unsigned char>(c) > ' ' && c != 0x7f && std::string_view("[],#").find(c) == std::string_view::npos;
 }

@@ -18,8 +18,8 @@ struct HostSlots {
 /// Reads "a:2,b:2,[fd00::1]:4"; without a number it is 1. Throws UsageError.
 std::vector<HostSlots> parse_hosts(std::string_view text);
 
-/// Reads a text with a host a line: "a", "a:2" or "a slots=2"; what follows a # is a comment. Throws UsageError that names
-/// the line, and the file as `path`.
+/// Reads a text with a host a line: "a", "a:2" or "a slots=2"; what follows a # is a comment. Throws UsageError that
+/// names the line, and the file as `path`.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path);
 std::vector<HostSlots> read_hostfile(const std::string& path);
 

@@ -9,8 +9,8 @@
 
 namespace trireme::cli {
 
-/// While it lives, these signals do nothing but make descriptor() readable, which never waits. Those that were ignored stay
-/// so: nohup means it. To be made before threads are started, which inherit what is held back.
+/// While it lives, these signals do nothing but make descriptor() readable, which never waits. Those that were ignored
+/// stay so: nohup means it. To be made before threads are started, which inherit what is held back.
 class HeldSignals {
  public:
   HeldSignals(std::initializer_list<int> signals);

@@ -389,7 +389,8 @@ class Launcher {
     if (file_) file_->save(json);
   }
 
-  // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to complain.
+  // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to
+  // complain.
   void save_unasked(const std::string& json) {
     const std::string path = fmt::format("trireme-report-{}.json", ::getpid());
     try {

@@ -1,5 +1,5 @@
-// Starts the ranks of a program, on this machine or on several, and stays their parent: passes on signals and output, and
-// ends all of them when one fails.
+// Starts the ranks of a program, on this machine or on several, and stays their parent: passes on signals and output,
+// and ends all of them when one fails.
 #pragma once
 
 #include "cli/hosts.h"

@@ -7,8 +7,8 @@
 
 namespace trireme::cli {
 
-/// Bytes on their way to stdout or stderr, kept until these take them: who waits for other things, too, is never held up
-/// by a slow reader.
+/// Bytes on their way to stdout or stderr, kept until these take them: who waits for other things, too, is never held
+/// up by a slow reader.
 class Sink {
  public:
   explicit Sink(int descriptor) : descriptor_(descriptor) {}

@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint32_t kMostBytes = 256U << 20;
 
 // What messages are never made of is refused before they are read. A reader of CBOR calls itself for what is inside
-// another, so bytes that say nothing but that more is inside would use up its stack; and fractions may be beyond any number
-// that they are to be.
+// another, so bytes that say nothing but that more is inside would use up its stack; and fractions may be beyond any
+// number that they are to be.
 class Sense final : public nlohmann::json_sax<Message> {
  public:
   bool null() override { return true; }

@@ -6,7 +6,7 @@
 //   launcher                                        agent
 //                                                <- greeting
 //   find     addresses and port of the rendezvous, and the variables with the job's secret ->
-//                                                <- found    the address that it reaches, its own on the way, a free port
+//                                                <- found      addresses: the one it reaches, its own; a free port
 //   start    a Share, and the folder             ->
 //                                                <- out, err   bytes
 //   clock    the launcher's                      ->

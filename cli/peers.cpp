@@ -79,9 +79,9 @@ Command with_openmpi(std::string launcher, int ranks, const std::string& transpo
   return {.words = std::move(words), .variables = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"}};
 }
 
-// MPICH spins and never yields, so that two of its ranks on one core take a time slice each; unlike Open MPI it does not
-// pin by itself. The worker refuses UCX_TLS where MPICH is built on something else, which would use shared memory in
-// spite of it.
+// MPICH spins and never yields, so that two of its ranks on one core take a time slice each; unlike Open MPI it does
+// not pin by itself. The worker refuses UCX_TLS where MPICH is built on something else, which would use shared memory
+// in spite of it.
 Command with_mpich(std::string launcher, int ranks, const std::string& transport, std::string worker) {
   std::vector<std::string> variables;
   if (transport == "tcp") variables = {"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"};

@@ -12,8 +12,8 @@ class Poll {
  public:
   void on(int descriptor, short events, std::function<void()> action);
 
-  /// Until one is ready or the time is over (-1: never), and then calls the actions of all that are, in the order in which
-  /// they were added. Throws SystemError.
+  /// Until one is ready or the time is over (-1: never), and then calls the actions of all that are, in the order in
+  /// which they were added. Throws SystemError.
   void wait(int milliseconds);
 
  private:

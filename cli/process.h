@@ -41,8 +41,8 @@ class Signals {
   std::optional<HeldSignals> held_;  // after what the constructor sets
 };
 
-/// The files of many ranks are more than the usual limit, which is for programs that can't count so far. They get theirs
-/// back.
+/// The files of many ranks are more than the usual limit, which is for programs that can't count so far. They get
+/// theirs back.
 class FileLimit {
  public:
   FileLimit();
@@ -83,8 +83,8 @@ struct Started {
   int error = 0;  ///< why the program could not be executed; its process ends then
 };
 
-/// Starts a program and waits until it is executed. `in_child` is called just before that, and may do only what is safe in
-/// a child of a process with threads. Throws SystemError if there can't be one more process.
+/// Starts a program and waits until it is executed. `in_child` is called just before that, and may do only what is safe
+/// in a child of a process with threads. Throws SystemError if there can't be one more process.
 Started start(const Command& command, const std::function<void()>& in_child);
 
 /// Why a program that was to be started is not, as "it can't be started: reason".

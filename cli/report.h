@@ -28,7 +28,8 @@ struct RankReport {
   std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
 };
 
-/// Who came last to the collectives, from records as they come. Those of a rank that come too late to be seen do not count.
+/// Who came last to the collectives, from records as they come. Those of a rank that come too late to be seen do not
+/// count.
 class Stragglers {
  public:
   /// A rank's operations that were not taken before. `offset`: of its host's clock before the common one.
@@ -61,8 +62,9 @@ class Stragglers {
   std::uint64_t operations_ = 0;
 };
 
-/// Marks whom a failure comes from: those that were stopped, killed or lost; or else the first to fail. But one that gave up in an
-/// operation to which others never came is not to blame: they are. So they are when nobody failed, and the time was over.
+/// Marks whom a failure comes from: those that were stopped, killed or lost; or else the first to fail. But one that
+/// gave up in an operation to which others never came is not to blame: they are. So they are when nobody failed, and
+/// the time was over.
 void mark_causes(std::vector<RankReport>& ranks);
 
 /// A table: a line a rank. Below it, who was not where most ranks were.

@@ -1,5 +1,5 @@
-// A port for what programs do with MASTER_PORT. Bound but not listened at, it is nobody else's, and still free for a rank
-// that listens there with SO_REUSEADDR, as servers do.
+// A port for what programs do with MASTER_PORT. Bound but not listened at, it is nobody else's, and still free for a
+// rank that listens there with SO_REUSEADDR, as servers do.
 #pragma once
 
 #include "cli/process.h"

@@ -49,8 +49,8 @@ class Formatter : public CLI::Formatter {
   }
 };
 
-// CLI11 gives what follows a '--' back to the command before, unless this one still waits for an argument. So it waits for
-// one, which nothing can be: the program stays what is left over.
+// CLI11 gives what follows a '--' back to the command before, unless this one still waits for an argument. So it waits
+// for one, which nothing can be: the program stays what is left over.
 void keep_what_follows_dashes(CLI::App& command) {
   command.add_option("program")->group("")->check([](const std::string&) { return std::string("left over"); });
   command.validate_positionals();

@@ -69,8 +69,8 @@ void shift(Communicator& ring, std::vector<std::byte>& out, std::vector<std::byt
   }
 }
 
-/// Alpha and bandwidth of messages round a ring of ranks. The bandwidth is what more bytes cost more, so that what every
-/// message costs once, and what a link lets through at first, does not count.
+/// Alpha and bandwidth of messages round a ring of ranks. The bandwidth is what more bytes cost more, so that what
+/// every message costs once, and what a link lets through at first, does not count.
 Link measure_link(Communicator& ring) {
   constexpr int kRepeats = 9;
   const auto time_of = [&](std::size_t bytes, int rounds) {
@@ -91,8 +91,8 @@ Link measure_link(Communicator& ring) {
   return {.alpha = Seconds(alpha), .bandwidth = 1 / per_byte};
 }
 
-/// What the link lets through at once after a rest: how many bytes more come in a time than its bandwidth explains. 0 unless
-/// that is clearly more than what is in flight anyway.
+/// What the link lets through at once after a rest: how many bytes more come in a time than its bandwidth explains. 0
+/// unless that is clearly more than what is in flight anyway.
 double measure_burst(Communicator& ring, const Link& link) {
   constexpr int kRepeats = 5;
   constexpr auto kRest = std::chrono::milliseconds(20);

@@ -1,4 +1,4 @@
-// The ways between a launcher and its hosts: what runs an agent on a host, and where ranks and agents find the launcher.
+// The ways between a launcher and its hosts: what runs an agent on a host, and where the host finds the launcher.
 #pragma once
 
 #include "cli/launcher.h"

@@ -29,8 +29,8 @@ class [[nodiscard]] Worker {
     std::function<void(int)> before_start = [](int) {};  ///< called with each process's position
   };
 
-  /// Starts the commands, as far as their words and variables go. The first one is talked to; what all of them complain of
-  /// is kept for messages. Throws SystemError with the reason if one can't be started.
+  /// Starts the commands, as far as their words and variables go. The first one is talked to; what all of them complain
+  /// of is kept for messages. Throws SystemError with the reason if one can't be started.
   Worker(std::string name, const std::vector<Command>& commands, const Options& options);
 
   /// Ends all that was started.

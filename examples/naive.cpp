@@ -1,6 +1,6 @@
-// Data-parallel training as one would first write it, beside DistributedDataParallel, to see what that buys: in each step
-// rank 0 sends the model and a share of the batch to every worker, takes their gradients one after the other, and does the
-// step alone.
+// Data-parallel training as one would first write it, beside DistributedDataParallel, to see what that buys: in each
+// step rank 0 sends the model and a share of the batch to every worker, takes their gradients one after the other, and
+// does the step alone.
 //   trireme run -n 4 build/examples/naive --width 512 --depth 4 --batch 128 --steps 20
 // All that is sent goes through rank 0: the model and the gradients, P - 1 times each, while everybody else waits.
 #include "trireme/communicator.h"

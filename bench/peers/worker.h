@@ -5,9 +5,9 @@
 //   quit                        ends all ranks, as does the end of the input
 // A command that can't be done is answered by "error,WHY". A wrong result ends the worker, with a message.
 //
-// BYTES is the size of the whole float32 buffer, as everywhere in Trireme: where ranks have shares, a share is 1/P of it,
-// rounded up to whole elements. The root is rank 0. A run is timed on every rank from its own start, and is over when its
-// slowest rank is; each follows a barrier. Between commands no rank uses the processor.
+// BYTES is the size of the whole float32 buffer, as everywhere in Trireme: where ranks have shares, a share is 1/P of
+// it, rounded up to whole elements. The root is rank 0. A run is timed on every rank from its own start, and is over
+// when its slowest rank is; each follows a barrier. Between commands no rank uses the processor.
 #pragma once
 
 #include "trireme/program.h"

@@ -1,5 +1,5 @@
-// The same model without autograd: forward in small operations, and backward through each of them, written out. Variables
-// have the names of the notes, which say what each is.
+// The same model without autograd: forward in small operations, and backward through each of them, written out.
+// Variables have the names of the notes, which say what each is.
 #pragma once
 
 #include <string>

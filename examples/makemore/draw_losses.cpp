@@ -1,5 +1,5 @@
-// The loss of each step on the ranks as a line, and in one process as rings here and there: if all is right, the line goes
-// through all of them.
+// The loss of each step on the ranks as a line, and in one process as rings here and there: if all is right, the line
+// goes through all of them.
 #include "drawing.h"
 #include "record.h"
 

@@ -1,5 +1,5 @@
-// One step on each rank: what it computed, and below it the reduction of each bucket, in two colours: what went by while
-// backward still computed, and what had to be waited for.
+// One step on each rank: what it computed, and below it the reduction of each bucket, in two colours: what went by
+// while backward still computed, and what had to be waited for.
 #include "drawing.h"
 #include "record.h"
 #include "trireme/units.h"

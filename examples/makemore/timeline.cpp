@@ -118,8 +118,8 @@ class Trace {
                        {"dur", end - begin}});
   }
 
-  // In whole eighths, which are exact in binary and in nanoseconds. Rounded otherwise, spans that touch would overlap by a
-  // nanosecond here and there, and Perfetto leaves out those that do.
+  // In whole eighths, which are exact in binary and in nanoseconds. Rounded otherwise, spans that touch would overlap
+  // by a nanosecond here and there, and Perfetto leaves out those that do.
   double microseconds(std::int64_t time) const {
     constexpr std::int64_t kEighth = 125;
     return static_cast<double>((time - zero_) / kEighth) / 8;

@@ -85,8 +85,8 @@ class Trainer {
     return waited;
   }
 
-  // Those that are this rank's own become the mean of all ranks'. Once in a while for many: in every step it would be one
-  // more message to wait for.
+  // Those that are this rank's own become the mean of all ranks'. Once in a while for many: in every step it would be
+  // one more message to wait for.
   void average_losses() {
     world_.allreduce(std::span(result_.losses).subspan(averaged_), trireme::Op::average);
     averaged_ = result_.losses.size();

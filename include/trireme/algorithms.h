@@ -50,7 +50,8 @@ std::span<const Algorithm> algorithms();
 /// The rows of one collective.
 std::span<const Algorithm> algorithms(Collective collective);
 
-/// The row called "ring" (allreduce before the others) or "broadcast/tree". Throws UsageError that suggests the nearest.
+/// The row called "ring" (allreduce before the others) or "broadcast/tree". Throws UsageError that suggests the
+/// nearest.
 const Algorithm& find_algorithm(std::string_view name);
 
 /// The row's name as find_algorithm() takes it without doubt: "ring", "broadcast/tree".

@@ -6,8 +6,8 @@
 //
 // All ranks of a communicator make the same calls in the same order; each call may come from another thread. A call
 // returns when this rank's part is done; its twin that ends in _async returns a handle at once, and the buffers are
-// Trireme's until that has been waited for. Ranks that call different things all get a UsageError that shows both calls.
-// After any error but a wrong argument, the communicator is of no more use: later calls throw the same error.
+// Trireme's until that has been waited for. Ranks that call different things all get a UsageError that shows both
+// calls. After any error but a wrong argument, the communicator is of no more use: later calls throw the same error.
 #pragma once
 
 #include "trireme/dtype.h"
@@ -215,8 +215,8 @@ struct InitOptions {
   std::string transport = "auto";
 };
 
-/// Joins the ranks that were started together: by `trireme run`, torchrun, mpirun or srun, or by anything that sets RANK,
-/// WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Throws UsageError that says how to start the program if nothing did.
+/// Joins the ranks that were started together: by `trireme run`, torchrun, mpirun or srun, or by anything that sets
+/// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Throws UsageError that says how to start the program if nothing did.
 Communicator init(const InitOptions& options = {});
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-// Errors that Trireme throws. The library never prints, exits or aborts: it throws one of these, and the caller decides.
+// Errors that Trireme throws. The library never prints, exits or aborts: it throws one of these, and the caller
+// decides.
 #pragma once
 
 #include <stdexcept>

@@ -24,8 +24,8 @@ Ticks to_ticks(Seconds time);
 struct Link {
   Seconds alpha{20e-6};
   double bandwidth = 10e9 / 8;  ///< bytes a second, each way
-  /// Bytes that pass at once after a rest, as on links whose rate is limited by tokens: what such a link could have carried
-  /// while it was idle, up to so much, is not lost.
+  /// Bytes that pass at once after a rest, as on links whose rate is limited by tokens: what such a link could have
+  /// carried while it was idle, up to so much, is not lost.
   double burst = 0;
 };
 

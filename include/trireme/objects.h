@@ -1,4 +1,5 @@
-// Strings of any length and any bytes between ranks: names, settings, small files. Tensors go faster by the communicator.
+// Strings of any length and any bytes between ranks: names, settings, small files. Tensors go faster by the
+// communicator.
 #pragma once
 
 #include "trireme/communicator.h"

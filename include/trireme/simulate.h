@@ -1,7 +1,7 @@
 // The simulator: how long a program takes on a model of a network.
 //
-// A rank takes every step as soon as the program allows: steps on different blocks overlap. A send copies its blocks out
-// when it begins; a message waits at its receiver until the step that takes it. A rank adds one message at a time.
+// A rank takes every step as soon as the program allows: steps on different blocks overlap. A send copies its blocks
+// out when it begins; a message waits at its receiver until the step that takes it. A rank adds one message at a time.
 #pragma once
 
 #include "trireme/algorithms.h"

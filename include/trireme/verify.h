@@ -2,7 +2,8 @@
 // their collective.
 //
 // It runs the programs on symbols instead of numbers: a value is the tree of additions that made it. What it proves
-// holds for every timing, since the order of steps on one block and of messages on one channel is fixed by the programs.
+// holds for every timing, since the order of steps on one block and of messages on one channel is fixed by the
+// programs.
 #pragma once
 
 #include "trireme/program.h"
@@ -34,12 +35,12 @@ struct Proof {
   bool proven() const { return !finding.has_value(); }
 };
 
-/// Blocks of all ranks and of all their steps, and pairs of ranks, beyond which a proof is refused: it would take several
-/// gigabytes.
+/// Blocks of all ranks and of all their steps, and pairs of ranks, beyond which a proof is refused: it would take
+/// several gigabytes.
 inline constexpr std::int64_t kMostProofValues = std::int64_t{1} << 25;
 
-/// Proves the schedule or finds the first thing wrong with it. Never throws for a wrong schedule; UsageError for one too
-/// large to prove.
+/// Proves the schedule or finds the first thing wrong with it. Never throws for a wrong schedule; UsageError for one
+/// too large to prove.
 Proof verify(const Schedule& schedule);
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-// Barrier: no rank ends before it has heard of every rank. What is sent has no content; hearing of a rank twice is fine.
+// Barrier: no rank ends before it has heard of every rank. What is sent has no content; hearing of a rank twice is
+// fine.
 //   dissemination  ceil(lg P) rounds; in round k each rank tells the one 2^k further on all that it has heard
 //   tree           2 floor(lg P) rounds up and down a binomial tree, with the fewest messages: 2(P-1)
 // Hensgen, Finkel and Manber, Int. J. Parallel Program. 17(1), 1988.

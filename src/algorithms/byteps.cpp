@@ -1,5 +1,5 @@
-// BytePS: extra ranks without a model serve beside the workers. Each rank, worker or server, adds up its own part of the
-// buffer; the parts are sized so that the links of servers and workers are equally busy.
+// BytePS: extra ranks without a model serve beside the workers. Each rank, worker or server, adds up its own part of
+// the buffer; the parts are sized so that the links of servers and workers are equally busy.
 //   rounds  2, any P >= 1 and 0 <= k <= P servers, which are ranks P, ..., P+k-1
 //   sent    2P(P-1)/D buffers by every rank, with D = P^2 + kP - 2k: a server's part is 2(P-1)/D, a worker's (P-k)/D
 //   result  the same bits on every rank
@@ -52,7 +52,8 @@ Program byteps(int rank, int ranks, int servers, int segments) {
       if (parts.part(owner).count > 0) step(owner);
     }
   };
-  // Calls step(worker) for every other worker from `first` on, in one direction or the other, if there is a part for it.
+  // Calls step(worker) for every other worker from `first` on, in one direction or the other, if there is a part for
+  // it.
   const auto each_worker = [&](int first, int direction, auto&& step) {
     for (int i = 0; i < ranks; ++i) {
       const int worker = workers(first + direction * i);

@@ -2,8 +2,9 @@
 //   rounds  2 ceil(lg 2P/3), any P >= 1: in 2 ceil(lg P) exchanges, not all of which wait for the one before
 //   sent    2(P-1)/P of the buffer by every rank
 //   result  the same bits on every rank
-// A power of two: Rabenseifner, ICCS 2004; the nearest peers get the largest messages. Others: the same halving round a circle, where the rank at half the distance
-// rounded up takes over, so that no rank sits out and nothing is sent twice; Traff, arXiv:2410.14234, 2024.
+// A power of two: Rabenseifner, ICCS 2004; the nearest peers get the largest messages. Others: the same halving round a
+// circle, where the rank at half the distance rounded up takes over, so that no rank sits out and nothing is sent
+// twice; Traff, arXiv:2410.14234, 2024.
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"
 

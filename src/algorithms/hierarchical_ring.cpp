@@ -32,7 +32,8 @@ Program hierarchical_ring(int rank, int ranks, int ranks_per_host, int segments)
     if (has_follower) program.send(block, rank + 1);
   };
 
-  // Chunks come up the chain in the order in which the leader's ring wants them, and go down as the ring ends with them.
+  // Chunks come up the chain in the order in which the leader's ring wants them, and go down as the ring ends with
+  // them.
   for (int i = 0; i < segments; ++i) take_up(block_of(host - 1, i));
   for (int round = 0; round < hosts - 1; ++round) {
     for (int i = 0; i < segments; ++i) {

@@ -1,6 +1,6 @@
-// Packing spanning trees. The best packing of fractions of trees is a linear program over all spanning trees; this comes
-// close to it in little time: the buffer is dealt out in equal units, each to the spanning tree that costs least where a
-// link costs the more the busier it is, and then every unit is taken up and dealt again until nothing improves.
+// Packing spanning trees. The best packing of fractions of trees is a linear program over all spanning trees; this
+// comes close to it in little time: the buffer is dealt out in equal units, each to the spanning tree that costs least
+// where a link costs the more the busier it is, and then every unit is taken up and dealt again until nothing improves.
 #include "trireme/packing.h"
 
 #include "algorithms/parts.h"

@@ -42,7 +42,8 @@ struct RingPlace {
   int previous, next;  ///< the ranks beside it
 };
 
-/// Each rank of the ring ends with the sum of its own chunk, after size - 1 rounds. A chunk travels in `segments` pieces.
+/// Each rank of the ring ends with the sum of its own chunk, after size - 1 rounds. A chunk travels in `segments`
+/// pieces.
 void ring_reduce_scatter(Program& program, const RingPlace& ring, Chunks chunks, int segments = 1);
 
 /// Each rank starts with its own chunk finished and ends with all, after size - 1 rounds.
@@ -60,8 +61,8 @@ void circulant_reduce_scatter(Program& program, int rank, int ranks);
 /// Each rank starts with block `rank` finished and ends with all, in ceil(lg P) exchanges.
 void circulant_allgather(Program& program, int rank, int ranks);
 
-/// Halves the buffer with one peer after another, then doubles it back; P is a power of two. `place` is where the rank's
-/// own block lies; the peer of a round must own a block in the other half.
+/// Halves the buffer with one peer after another, then doubles it back; P is a power of two. `place` is where the
+/// rank's own block lies; the peer of a round must own a block in the other half.
 Program halve_and_double(int place, const std::vector<int>& peers);
 
 }  // namespace trireme

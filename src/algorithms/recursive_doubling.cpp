@@ -1,5 +1,6 @@
 // Recursive doubling: in round k, ranks whose numbers differ in bit k exchange everything and both add.
-//   rounds  lg P; if P is no power of two, one or two more: the ranks beyond it hand theirs in first and get the sum last
+//   rounds  lg P; if P is no power of two, one or two more: the ranks beyond it hand theirs in first and get the sum
+//           last
 //   sent    one buffer a round
 //   result  the same bits on every rank, since addition commutes
 // Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005.

@@ -1,7 +1,7 @@
 // Scatter: every rank ends with its block of the root's buffer.
 //   direct  1 round; the root sends every rank its block
-//   tree    floor(lg P) rounds along a binomial tree, in which a rank is sent all that its subtree needs: the root sends
-//           lg P messages instead of P-1
+//   tree    floor(lg P) rounds along a binomial tree, in which a rank is sent all that its subtree needs: the root
+//           sends lg P messages instead of P-1
 // Thakur, Rabenseifner and Gropp, 2005.
 #include "algorithms/algorithms.h"
 #include "algorithms/parts.h"

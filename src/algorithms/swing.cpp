@@ -14,10 +14,10 @@ namespace {
 
 // Where a rank's block must lie so that what it keeps after each round is one run.
 //
-// Let z be the rank, negative if odd, and v = 6z + 1. A round s turns v into -v - (-2)^(s+2): the rounds from s on leave
-// v mod 2^(s+2) alone but for its sign. So the ranks that still share blocks before round s are those with the same
-// +-v mod 2^(s+2), and round s tells apart two kinds of them, by +-v mod 2^(s+3). Each such bit halves the run. The
-// last round is between an even rank and an odd one.
+// Let z be the rank, negative if odd, and v = 6z + 1. A round s turns v into -v - (-2)^(s+2): the rounds from s on
+// leave v mod 2^(s+2) alone but for its sign. So the ranks that still share blocks before round s are those with the
+// same +-v mod 2^(s+2), and round s tells apart two kinds of them, by +-v mod 2^(s+3). Each such bit halves the run.
+// The last round is between an even rank and an odd one.
 int place_of(int rank, int rounds) {
   if (rounds == 0) return 0;
   const bool odd = rank % 2 != 0;

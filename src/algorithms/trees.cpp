@@ -9,10 +9,10 @@
 namespace trireme {
 namespace {
 
-// A message's beat is the same at both of its ends, and every rank takes its steps by beat, then up before down, then by
-// tree. So two ranks that are neighbours in several trees agree on the order of their messages. Segment i comes up from
-// depth d in beat i + height - d, and comes down to depth d in beat i + height + d - 1: no beat is idle, and a message
-// needs only what came in earlier ones, so that there are no more rounds than beats, whatever the trees.
+// A message's beat is the same at both of its ends, and every rank takes its steps by beat, then up before down, then
+// by tree. So two ranks that are neighbours in several trees agree on the order of their messages. Segment i comes up
+// from depth d in beat i + height - d, and comes down to depth d in beat i + height + d - 1: no beat is idle, and a
+// message needs only what came in earlier ones, so that there are no more rounds than beats, whatever the trees.
 struct Beat {
   enum Kind { to_parent, to_children, from_children, from_parent };
 

@@ -16,7 +16,8 @@ struct Guard {
   std::function<void(const std::string&)> notice = [](const std::string&) {};
 };
 
-/// Counts those that were turned away, and gives notice of the first few, and then of ever fewer: thousands fill no log.
+/// Counts those that were turned away, and gives notice of the first few, and then of ever fewer: thousands fill no
+/// log.
 class Doorman {
  public:
   explicit Doorman(std::function<void(const std::string&)> notice) : notice_(std::move(notice)) {}

@@ -1,4 +1,5 @@
-// TLS 1.3 over a connected socket that does not block, with a key that both ends have already: there are no certificates.
+// TLS 1.3 over a connected socket that does not block, with a key that both ends have already: there are no
+// certificates.
 //
 // A fresh exchange of keys goes into each connection, so that who learns the job's secret later can't read what was
 // recorded before.
@@ -23,11 +24,12 @@ class Tls {
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  /// Takes all, or as many bytes as the socket does, and returns how many; -1: none, errno says why, and is EAGAIN where
-  /// the same bytes have to be written again later. More may follow them then.
+  /// Takes all, or as many bytes as the socket does, and returns how many; -1: none, errno says why, and is EAGAIN
+  /// where the same bytes have to be written again later. More may follow them then.
   ssize_t write(const void* data, std::size_t bytes);
 
-  /// Reads all that is asked for or that there is, and returns how many bytes; 0: the other end has closed; -1: as above.
+  /// Reads all that is asked for or that there is, and returns how many bytes; 0: the other end has closed; -1: as
+  /// above.
   ssize_t read(void* data, std::size_t bytes);
 
   /// Whether the last write waits for something to be read first, and not for room.

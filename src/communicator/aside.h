@@ -1,5 +1,5 @@
-// Memory for a message that has to wait, because its own room is needed for others. Small ones are many: theirs is kept,
-// and used again.
+// Memory for a message that has to wait, because its own room is needed for others. Small ones are many: theirs is
+// kept, and used again.
 #pragma once
 
 #include <cstddef>

@@ -56,8 +56,8 @@ std::string Record::describe() const {
                                            : fmt::format("message {}, {}", sequence, call.describe());
 }
 
-// A part is one rank's, and only it writes there but for the fate. Who reads a record while it is overwritten sees by its
-// stamp that it was.
+// A part is one rank's, and only it writes there but for the fate. Who reads a record while it is overwritten sees by
+// its stamp that it was.
 struct alignas(64) Entry {
   Word stamp;  ///< the operation's number plus one; 0 while it is written
   Word which;  ///< context and sequence

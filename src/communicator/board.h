@@ -1,9 +1,9 @@
 // The flight recorder: what the ranks of a job did last, in memory that outlives them.
 //
 // Who starts the ranks of a host makes one board for them, an unnamed file that they inherit (TRIREME_BOARD is its
-// descriptor), so that nothing is left behind. Each rank writes its operations into its own part, as they begin and end;
-// anybody on the host can read them at any time, also those of a rank that was stopped or killed. Who started the ranks
-// writes there how one of them ended, so that the others can say it.
+// descriptor), so that nothing is left behind. Each rank writes its operations into its own part, as they begin and
+// end; anybody on the host can read them at any time, also those of a rank that was stopped or killed. Who started the
+// ranks writes there how one of them ended, so that the others can say it.
 #pragma once
 
 #include "communicator/call.h"

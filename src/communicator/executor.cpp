@@ -162,7 +162,8 @@ void Engine::set_aside(Arrival& arrival) {
   arrival.incoming.data = arrival.aside.data();
 }
 
-// The transport gets room back in the order in which it gave it: what has long been waiting holds up all that came later.
+// The transport gets room back in the order in which it gave it: what has long been waiting holds up all that came
+// later.
 void Engine::make_room(int peer) {
   for (const auto& operation : active_) {
     const int rank = operation->group->rank_of[peer];

@@ -31,8 +31,8 @@ std::vector<std::vector<int>> sends_by_peer(const Plan& plan) {
   return sends;
 }
 
-/// Runs the plans of all ranks without bytes. A lent message is on loan until its receiver has ended; when all who can go
-/// on wait for loans to end, those are made copies instead.
+/// Runs the plans of all ranks without bytes. A lent message is on loan until its receiver has ended; when all who can
+/// go on wait for loans to end, those are made copies instead.
 class Rehearsal {
  public:
   explicit Rehearsal(std::span<Plan> plans) : plans_(plans), sends_(plans.size()), ranks_(plans.size()) {
@@ -165,8 +165,8 @@ int index_of(const Plan& plan, int peer, int node) {
   return static_cast<int>(found - arrivals.begin());
 }
 
-/// Offers a send for an answer if the peer folds it, and the first thing it does with the result of that fold is to send
-/// it back.
+/// Offers a send for an answer if the peer folds it, and the first thing it does with the result of that fold is to
+/// send it back.
 void offer(std::span<Plan> plans, Where send) {
   Plan& plan = plans[send.rank];
   Node& node = plan.nodes[send.node];

@@ -1,8 +1,8 @@
 // One call of a rank while it is under way: a plan, the memory it works on, and how far each part has come.
 //
-// The blocks are cut into segments, and the plan is run for each segment by itself, several at once, so that one part of
-// a message is added while the next is on its way. A slot holds what is known of one segment under way; segment s takes
-// slot s mod slots. All but `state` is the engine's, on the thread that drives it, from start to end.
+// The blocks are cut into segments, and the plan is run for each segment by itself, several at once, so that one part
+// of a message is added while the next is on its way. A slot holds what is known of one segment under way; segment s
+// takes slot s mod slots. All but `state` is the engine's, on the thread that drives it, from start to end.
 #pragma once
 
 #include "communicator/aside.h"

@@ -27,8 +27,8 @@ struct Pick {
 
 class Selector {
  public:
-  /// `hosts`: by rank; ranks with the same number share memory. `forced`: names as TRIREME_ALGORITHM lists them, separated
-  /// by commas; each overrules the choice for its collective. Throws UsageError for a name that is not known.
+  /// `hosts`: by rank; ranks with the same number share memory. `forced`: names as TRIREME_ALGORITHM lists them,
+  /// separated by commas; each overrules the choice for its collective. Throws UsageError for a name that is not known.
   Selector(std::span<const int> hosts, Tuning tuning, std::string_view forced, Cores cores = Cores::enough);
 
   /// `asked`: a name that the call itself gives; empty: none. Throws UsageError if it is not known, is of another

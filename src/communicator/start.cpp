@@ -51,7 +51,8 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// The kernel that this rank runs on: ranks with the same one share its cores, even if they see no memory of each other.
+/// The kernel that this rank runs on: ranks with the same one share its cores, even if they see no memory of each
+/// other.
 std::string machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -111,9 +112,9 @@ std::string network() {
   return fmt::format("{} {}", machine(), ::stat("/proc/self/ns/net", &info) == 0 ? info.st_ino : 0);
 }
 
-/// Where a rank offers to be reached. One beside the rendezvous may have come to it by loopback, as where a host's name means
-/// 127.0.1.1 on that host itself, or where the launcher is there too. Ranks of other hosts reach it where they reached the
-/// rendezvous. An interface that was asked for is taken as it is.
+/// Where a rank offers to be reached. One beside the rendezvous may have come to it by loopback, as where a host's name
+/// means 127.0.1.1 on that host itself, or where the launcher is there too. Ranks of other hosts reach it where they
+/// reached the rendezvous. An interface that was asked for is taken as it is.
 std::string address_of(int rank, const std::vector<nlohmann::json>& met) {
   std::string address = met[rank].at("address");
   if (!rendezvous::is_loopback(address) || met[rank].at("chosen").get<bool>()) return address;

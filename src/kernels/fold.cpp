@@ -7,8 +7,9 @@
 namespace trireme::kernels {
 namespace {
 
-// With nothing to reduce, the bits stay as they are. A piece at a time, so that it is read from memory only once. Not by
-// memcpy: on Zen 3 the C library's is 20 times slower if the destination is less than a cache line further into a page.
+// With nothing to reduce, the bits stay as they are. A piece at a time, so that it is read from memory only once. Not
+// by memcpy: on Zen 3 the C library's is 20 times slower if the destination is less than a cache line further into a
+// page.
 void copy(std::span<std::byte* const> destinations, const std::byte* source, std::size_t bytes) {
   constexpr std::size_t kPiece = 16 << 10;
   for (std::size_t begin = 0; begin < bytes; begin += kPiece) {

@@ -48,7 +48,8 @@ struct F16 : Halves {
   static HWY_INLINE V round(V a) { return from_f16(to_f16(a)); }
 };
 
-// Two elements in each lane of 32 bits: the even ones go to one vector, the odd ones to another, which needs no shuffle.
+// Two elements in each lane of 32 bits: the even ones go to one vector, the odd ones to another, which needs no
+// shuffle.
 struct Bf16 : Halves {
   static HWY_INLINE void load(const Element* from, V& a0, V& a1, V& a2, V& a3) {
     const auto* pairs = reinterpret_cast<const std::uint32_t*>(from);
@@ -73,8 +74,8 @@ struct Bf16 : Halves {
   }
 };
 
-// Bits for comparing: as the lower ones of a negative number are turned round, they are ordered as integers are. Turning
-// them again gives the number back.
+// Bits for comparing: as the lower ones of a negative number are turned round, they are ordered as integers are.
+// Turning them again gives the number back.
 struct HalfBits {
   using Element = std::int16_t;
   using Tag = hn::ScalableTag<std::int16_t>;

@@ -24,8 +24,8 @@ class Client {
  public:
   /// Connects to the server at place.host and place.port, which may start later, and says who this is. Throws
   /// TimeoutError if there is no server within `patience`; UsageError if it does not agree with `place` (another number
-  /// of ranks, the rank is taken, another secret or none: both sides are named); ProtocolError if it is no server of this
-  /// kind.
+  /// of ranks, the rank is taken, another secret or none: both sides are named); ProtocolError if it is no server of
+  /// this kind.
   Client(const Place& place, std::chrono::milliseconds patience, const Guard& guard = {});
 
   /// Asks whether it is this job's server that a connection leads to, and leaves again. Throws Error that says what is

@@ -33,11 +33,11 @@ bool started_as_rank(const Lookup& lookup = environment_variable);
 /// - by `trireme run`: RANK, WORLD_SIZE and TRIREME_RENDEZVOUS; the launcher serves;
 /// - by torchrun, or anything else that sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: rank 0 serves there. Where
 ///   torchrun itself has that port, the ranks of one host meet by a notice, and those of several at the next port;
-/// - by mpirun (Open MPI, MPICH) or srun: at MASTER_ADDR and MASTER_PORT if they are set; otherwise the ranks of one host
-///   meet by a notice, and those of several that Slurm started at the first of these hosts.
+/// - by mpirun (Open MPI, MPICH) or srun: at MASTER_ADDR and MASTER_PORT if they are set; otherwise the ranks of one
+///   host meet by a notice, and those of several that Slurm started at the first of these hosts.
 ///
-/// Throws UsageError that names the variables if something is missing, wrong or contradicts itself, and one that says how
-/// to start a program if nothing is set.
+/// Throws UsageError that names the variables if something is missing, wrong or contradicts itself, and one that says
+/// how to start a program if nothing is set.
 Place place_from_environment(const Lookup& lookup = environment_variable);
 
 }  // namespace trireme::rendezvous

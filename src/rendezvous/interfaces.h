@@ -20,12 +20,12 @@ std::vector<Interface> interfaces();
 bool is_loopback(std::string_view number);
 
 /// The numbers of those that `choice` takes: the name of an interface ("eth0"), an address ("10.0.0.5"), a network
-/// ("10.0.0.0/8", "fd00::/8"), or all but one, and but loopback ("^docker0"); empty: all but loopback. Throws UsageError
-/// that lists what there is, if that is none.
+/// ("10.0.0.0/8", "fd00::/8"), or all but one, and but loopback ("^docker0"); empty: all but loopback. Throws
+/// UsageError that lists what there is, if that is none.
 std::vector<std::string> choose_addresses(const std::string& choice, const std::vector<Interface>& all = interfaces());
 
-/// The address to be offered to peers: that on the way to them, if the choice takes it or there is no choice; otherwise the
-/// first that it takes, of the same family if there is one.
+/// The address to be offered to peers: that on the way to them, if the choice takes it or there is no choice; otherwise
+/// the first that it takes, of the same family if there is one.
 std::string choose_address(const std::string& choice, const std::string& on_the_way,
                            const std::vector<Interface>& all = interfaces());
 

@@ -1,5 +1,5 @@
-// The state of one meeting of all ranks, without sockets: who came, what each has sent in the present exchange, and what
-// went wrong. Nothing here waits, and a meeting that has failed stays so.
+// The state of one meeting of all ranks, without sockets: who came, what each has sent in the present exchange, and
+// what went wrong. Nothing here waits, and a meeting that has failed stays so.
 #pragma once
 
 #include "rendezvous/wire.h"

@@ -66,8 +66,8 @@ void take_away(const Descriptor& file, const std::string& path) {
 
 std::string prefix() { return fmt::format("trireme-{}-", ::getuid()); }
 
-// What is left of other jobs, all of whose ranks were killed. One that is just being written is not locked for a moment, so
-// that young ones stay.
+// What is left of other jobs, all of whose ranks were killed. One that is just being written is not locked for a
+// moment, so that young ones stay.
 void sweep(const std::filesystem::path& folder) {
   constexpr std::time_t kYoungSeconds = 60;
   std::error_code ignored;

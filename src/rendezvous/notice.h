@@ -1,5 +1,5 @@
-// How the ranks of one host find each other when whoever started them has named no place to meet: rank 0 listens at a port
-// that the system gives, and puts a notice of it where the others look, under a name that only their job has.
+// How the ranks of one host find each other when whoever started them has named no place to meet: rank 0 listens at a
+// port that the system gives, and puts a notice of it where the others look, under a name that only their job has.
 //
 // Only this user can read or write a notice. Rank 0 holds a lock on it for as long as it is there, which ends with the
 // process: a notice without the lock was left behind by a rank 0 that was killed. Nobody believes it, and who finds it
@@ -15,13 +15,14 @@
 
 namespace trireme::rendezvous {
 
-/// Where the notice of a job is, the same for all its ranks: in XDG_RUNTIME_DIR, if that is this user's, or else in /tmp.
+/// Where the notice of a job is, the same for all its ranks: in XDG_RUNTIME_DIR, if that is this user's, or else in
+/// /tmp.
 std::string notice_path(std::string_view job);
 
 class Notice {
  public:
-  /// Puts it there as a whole, in place of those that this user's jobs have left behind. Throws SystemError that says why
-  /// it can't; UsageError, when another rank 0 of the same job has one there.
+  /// Puts it there as a whole, in place of those that this user's jobs have left behind. Throws SystemError that says
+  /// why it can't; UsageError, when another rank 0 of the same job has one there.
   Notice(std::string path, std::uint16_t port);
 
   /// Takes it away.

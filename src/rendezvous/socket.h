@@ -67,8 +67,8 @@ class PortInUse : public SystemError {
   using SystemError::SystemError;
 };
 
-/// Listens at the first of the addresses that it can. Throws SystemError that says where and why it can't; PortInUse, if
-/// that is why.
+/// Listens at the first of the addresses that it can. Throws SystemError that says where and why it can't; PortInUse,
+/// if that is why.
 Descriptor listen_at(const std::string& host, std::uint16_t port);
 
 /// Throws SystemError if there is no connection by the deadline.

@@ -14,11 +14,11 @@
 //   goodbye                              ->
 //                                         <- failure  kind of error, text
 //
-// A visitor, who only wants to know whether the job's server is here, says hello with kVisitor for its rank, and nothing
-// more comes after the welcome.
+// A visitor, who only wants to know whether the job's server is here, says hello with kVisitor for its rank, and
+// nothing more comes after the welcome.
 //
-// A header's length is checked against what the receiver expects at most, and memory grows with the bytes that come, not
-// with those that are announced.
+// A header's length is checked against what the receiver expects at most, and memory grows with the bytes that come,
+// not with those that are announced.
 #pragma once
 
 #include "base/guard.h"

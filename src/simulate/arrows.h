@@ -20,8 +20,8 @@ struct Arrow {
 /// Bends arrows that would hide behind another between the same two ranks.
 void bend_apart(std::span<Arrow> arrows);
 
-/// How an arrow ends: for adds in a filled circle with a plus in it, which is round its end, else in an open head. Lines
-/// are solid or dashed. The weight, from 0 to 1, is of all that.
+/// How an arrow ends: for adds in a filled circle with a plus in it, which is round its end, else in an open head.
+/// Lines are solid or dashed. The weight, from 0 to 1, is of all that.
 void draw_arrow(SvgPage& page, const Arrow& arrow, bool adds, std::string_view colour, double weight);
 
 /// The radius of the circle with the plus.

@@ -1,7 +1,7 @@
 // A race: time against bytes, both logarithmic, a line an algorithm.
 //
-// Those that win somewhere have a colour and a thick line, thickest where they win. The others are thin and greyish, and
-// differ in tint and dashes. Names stand beside the ends of the lines, so that nobody has to look them up.
+// Those that win somewhere have a colour and a thick line, thickest where they win. The others are thin and greyish,
+// and differ in tint and dashes. Names stand beside the ends of the lines, so that nobody has to look them up.
 #include "simulate/labels.h"
 #include "simulate/svg.h"
 #include "trireme/draw.h"

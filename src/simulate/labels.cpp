@@ -26,7 +26,8 @@ Cluster kept_between(double top, double bottom, Cluster cluster, double gap) {
   return cluster;
 }
 
-// Whether the straight line from a to b passes the box: cut it down to what lies within one pair of sides, then the other.
+// Whether the straight line from a to b passes the box: cut it down to what lies within one pair of sides, then the
+// other.
 bool passes(Point a, Point b, const Box& box) {
   double begin = 0, end = 1;
   const auto cut = [&](double from, double to, double low, double high) {

@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-/// Few blocks have a colour each, and a run that of its first one; many have a ramp, and a run the colour of its middle.
+/// Few blocks have a colour each, and a run that of its first one; many have a ramp, and a run the colour of its
+/// middle.
 class BlockColours {
  public:
   explicit BlockColours(int blocks) : blocks_(blocks) {}

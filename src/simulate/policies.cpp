@@ -1,4 +1,5 @@
-// The fixed rules of other libraries for allreduce, as tables. Elements are taken to be float32 and addition to commute.
+// The fixed rules of other libraries for allreduce, as tables. Elements are taken to be float32 and addition to
+// commute.
 #include "trireme/choose.h"
 
 #include <array>

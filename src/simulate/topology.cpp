@@ -156,7 +156,8 @@ class TopologyReader {
       if (!pair) fail(fmt::format("{}: \"between\" must be two places, like [0, 1]", where));
       topology.links.push_back({between[0], between[1], link(links[i], default_, where)});
     }
-    // Whether the places exist and are all connected shows when the network is made; do it now, while the file is known.
+    // Whether the places exist and are all connected shows when the network is made; do it now, while the file is
+    // known.
     quantity("its links", [&] { return make_graph(topology.ranks, topology.switches, topology.links); });
   }
 

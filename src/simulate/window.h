@@ -13,8 +13,8 @@
 
 namespace trireme {
 
-/// A ring of kWords * 32 slots in program order, from the oldest unfinished step on. Arrays rather than a struct a slot,
-/// since a new step is compared with all of them at once.
+/// A ring of kWords * 32 slots in program order, from the oldest unfinished step on. Arrays rather than a struct a
+/// slot, since a new step is compared with all of them at once.
 template <int kWords>
 class Window {
  public:

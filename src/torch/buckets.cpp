@@ -17,8 +17,8 @@ std::size_t padded(std::size_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
-// No view of a larger tensor, but one of its own on the same memory: an optimiser's zero_grad() detaches gradients, which
-// views don't allow.
+// No view of a larger tensor, but one of its own on the same memory: an optimiser's zero_grad() detaches gradients,
+// which views don't allow.
 at::Tensor tensor_at(const Window& window, std::size_t offset, const at::Tensor& like) {
   const auto options = at::TensorOptions().dtype(like.scalar_type());
   const bool same_layout = like.is_non_overlapping_and_dense();

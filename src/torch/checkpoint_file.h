@@ -3,8 +3,8 @@
 //   "TRIREME" 0 | version u32 | header bytes u32 | for each section: name[16] length u64 checksum u64 | checksum u64
 //   | the sections, one after the other
 //
-// The header's own checksum is over all before it; all numbers are little-endian. So each byte is covered by a checksum,
-// and the lengths are known to be right before anything is made room for.
+// The header's own checksum is over all before it; all numbers are little-endian. So each byte is covered by a
+// checksum, and the lengths are known to be right before anything is made room for.
 #pragma once
 
 #include "trireme/error.h"

@@ -1,5 +1,5 @@
-// What a checkpoint is made of, as bytes. check_...() throws UsageError that says what is different, and changes nothing;
-// load_...() is called after it.
+// What a checkpoint is made of, as bytes. check_...() throws UsageError that says what is different, and changes
+// nothing; load_...() is called after it.
 #pragma once
 
 #include "trireme/torch/sampler.h"

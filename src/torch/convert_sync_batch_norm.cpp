@@ -1,9 +1,10 @@
-// How a batch norm that a user's class holds becomes synchronous: the class's member is a pointer to BatchNorm1dImpl, and
-// calls its forward, which is not virtual. No other object can take its place. But that forward ends in the operator
-// aten::batch_norm, and hands it the running variance; so the very tensor is marked, and the operator looks for the mark.
-// The mark is what LibTorch lets a tensor carry for autograd: it goes with the tensor, survives to(), load and set_data,
-// which keep the tensor and change its values, and is not copied with it.
-// The operator is replaced for CPU tensors in programs that link this file; what is not marked goes on to LibTorch's own.
+// How a batch norm that a user's class holds becomes synchronous: the class's member is a pointer to BatchNorm1dImpl,
+// and calls its forward, which is not virtual. No other object can take its place. But that forward ends in the
+// operator aten::batch_norm, and hands it the running variance; so the very tensor is marked, and the operator looks
+// for the mark. The mark is what LibTorch lets a tensor carry for autograd: it goes with the tensor, survives to(),
+// load and set_data, which keep the tensor and change its values, and is not copied with it.
+// The operator is replaced for CPU tensors in programs that link this file; what is not marked goes on to LibTorch's
+// own.
 #include "torch/give_up.h"
 #include "torch/sync_norm.h"
 #include "trireme/torch/sync_batch_norm.h"

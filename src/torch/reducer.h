@@ -1,14 +1,14 @@
 // Averages gradients over the ranks while backward computes them.
 //
-// Every parameter's gradient accumulator has a hook here. When all gradients of a bucket are there, and all buckets before
-// it have gone, its reduction begins; the engine of the communicator goes on with it while backward computes the next
-// ones. A callback at the end of backward waits for what is left. Buckets are reduced in the same order on all ranks,
-// whatever the order that their gradients come in.
+// Every parameter's gradient accumulator has a hook here. When all gradients of a bucket are there, and all buckets
+// before it have gone, its reduction begins; the engine of the communicator goes on with it while backward computes the
+// next ones. A callback at the end of backward waits for what is left. Buckets are reduced in the same order on all
+// ranks, whatever the order that their gradients come in.
 //
-// In the first backward the order of gradients is only learnt: at its end the buckets are built anew in the order in which
-// they came on rank 0, and reduced. Were it the guess (the reverse of the parameters') that is reduced then, gradients would
-// lie elsewhere, and some would be added up in another order: training that goes on from a checkpoint would end with other
-// bits.
+// In the first backward the order of gradients is only learnt: at its end the buckets are built anew in the order in
+// which they came on rank 0, and reduced. Were it the guess (the reverse of the parameters') that is reduced then,
+// gradients would lie elsewhere, and some would be added up in another order: training that goes on from a checkpoint
+// would end with other bits.
 #pragma once
 
 #include "torch/buckets.h"
@@ -51,8 +51,8 @@ class Reducer {
   /// From now on, other ranks may run out of batches.
   void use(std::shared_ptr<Notices> notices);
 
-  /// This rank has run out of batches, and another announced this: does the same with neutral values. `stepped` is called
-  /// when all gradients of a backward are there.
+  /// This rank has run out of batches, and another announced this: does the same with neutral values. `stepped` is
+  /// called when all gradients of a backward are there.
   void shadow(const Notice& notice, const std::function<void()>& stepped);
 
  private:

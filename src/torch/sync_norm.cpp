@@ -1,6 +1,7 @@
 // Forward: y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var are of n values on all ranks, and
 // var = squares / (n - correction). Backward, with every sum over all ranks:
-//   dx = weight / sqrt(var + eps) * (dy - sum(dy) / n - (x - mean) / (var + eps) * sum(dy (x - mean)) / (n - correction))
+//   dx = weight / sqrt(var + eps)
+//        * (dy - sum(dy) / n - (x - mean) / (var + eps) * sum(dy (x - mean)) / (n - correction))
 // Ranks' moments are put together by Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
 // sample variances", 1979.
 #include "torch/sync_norm.h"

@@ -9,7 +9,8 @@ namespace trireme::transport {
 
 class Arena {
  public:
-  /// `descriptor`: of the file that `base` maps from `file_offset` on; what is given back is punched out of it. -1: none.
+  /// `descriptor`: of the file that `base` maps from `file_offset` on; what is given back is punched out of it. -1:
+  /// none.
   Arena(std::byte* base, std::size_t bytes, int descriptor, std::size_t file_offset);
 
   /// Page-aligned, filled with zeros or what was there before; null if there is no such stretch left.

@@ -1,5 +1,5 @@
-// A transport over another one that goes wrong on command: it delays, truncates, corrupts and drops what this rank sends,
-// or ends as a crash would. For tests of what is above it.
+// A transport over another one that goes wrong on command: it delays, truncates, corrupts and drops what this rank
+// sends, or ends as a crash would. For tests of what is above it.
 //
 // Messages to a peer stay in order: what comes behind a delayed one waits, too.
 #pragma once

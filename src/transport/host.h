@@ -2,8 +2,8 @@
 // lie. inproc.h and shm.h make the memory; what goes on in it is here.
 //
 //   - A small message is copied into the ring, and read from there.
-//   - A message that may be lent, from memory that the peers see, goes as a list of places. The peer reads them (and for
-//     an offered one writes its answer there) and says when it is done.
+//   - A message that may be lent, from memory that the peers see, goes as a list of places. The peer reads them (and
+//     for an offered one writes its answer there) and says when it is done.
 //   - A large message that may not be lent is copied into memory that the peers see, and that copy is lent.
 //
 // Nothing here makes a system call unless a peer sleeps.

@@ -32,8 +32,8 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// For the windows of one of so many ranks of a host, all of which map it: as much as the machine has, since more can't be
-/// in use at once, unless their addresses would not suffice for that.
+/// For the windows of one of so many ranks of a host, all of which map it: as much as the machine has, since more can't
+/// be in use at once, unless their addresses would not suffice for that.
 std::size_t arena_bytes(int ranks);
 
 }  // namespace trireme::transport

@@ -1,8 +1,8 @@
 // Ranks that are processes of one host: each has one stretch of anonymous shared memory (a memfd) that the others map.
 //
-// It is handed over on a socket in the abstract namespace, so that nothing has a name in any file system, and nothing is
-// left behind however a rank ends. Who is on the host is found by doing it: a rank is a peer if this rank finds, in the
-// memory that it was handed, the number that the other announced, and the other finds this rank's in its own.
+// It is handed over on a socket in the abstract namespace, so that nothing has a name in any file system, and nothing
+// is left behind however a rank ends. Who is on the host is found by doing it: a rank is a peer if this rank finds, in
+// the memory that it was handed, the number that the other announced, and the other finds this rank's in its own.
 #pragma once
 
 #include "transport/host.h"

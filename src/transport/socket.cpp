@@ -54,8 +54,8 @@ void prepare(const Descriptor& socket, const Address& here, const Address& there
   set(TCP_KEEPIDLE, 3);
   set(TCP_KEEPINTVL, 1);
   set(TCP_KEEPCNT, 5);
-  // Inside a host nothing is lost, and pacing only costs time: with BBR, bulk both ways takes 1.3 times as long. Between
-  // hosts it is the system's choice.
+  // Inside a host nothing is lost, and pacing only costs time: with BBR, bulk both ways takes 1.3 times as long.
+  // Between hosts it is the system's choice.
   constexpr std::string_view kPlain = "reno";  // which every kernel has, and everybody may choose
   if (!here.same_host(there)) return;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), static_cast<socklen_t>(kPlain.size()));

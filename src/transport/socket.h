@@ -71,14 +71,15 @@ class Address {
 /// What the system's error number means, in words.
 std::string reason(int error);
 
-/// Ports from `first` to `last`; the system's own choice, if both are 0. Aligned so that every compiler loads it at once.
+/// Ports from `first` to `last`; the system's own choice, if both are 0. Aligned so that every compiler loads it at
+/// once.
 struct alignas(8) PortRange {
   int first = 0;
   int last = 0;
 };
 
-/// The ports that listen_at() takes from now on in this process where the address has none. It is for the whole process, as
-/// the rules of a firewall are.
+/// The ports that listen_at() takes from now on in this process where the address has none. It is for the whole
+/// process, as the rules of a firewall are.
 void allow_ports(PortRange ports);
 
 /// A socket that listens there; port 0 stands for any that is free. Throws SystemError.

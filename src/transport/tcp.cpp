@@ -153,9 +153,8 @@ bool Tcp::Impl::look(int milliseconds) {
   return !events.empty();
 }
 
-// Events may be those of a socket that has been replaced since: they are hints where to look, no more.
-// Why a connection is as good as ended; empty: it is not. Neither a window that is closed, as that of a rank that does not
-// read, nor a busy network counts, as long as something is acknowledged.
+// Why a connection is as good as ended; empty: it is not. Neither a window that is closed, as that of a rank that does
+// not read, nor a busy network counts, as long as something is acknowledged.
 std::string Tcp::Impl::cut_off(const Connection& connection) {
   tcp_info info{};
   socklen_t bytes = sizeof info;
@@ -179,6 +178,7 @@ void Tcp::Impl::check_links() {
   settle();
 }
 
+// Events may be those of a socket that has been replaced since: they are hints where to look, no more.
 void Tcp::Impl::look_at(Connection& connection, std::uint32_t events) {
   if (connection.state == State::dialled) {
     if (!connection.sender.record_pending() || say_hello(connection)) hear_answer(connection);

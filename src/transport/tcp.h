@@ -67,8 +67,8 @@ class Tcp final : public Network {
   /// How long a host that is cut off may be silent before its ranks are lost.
   static constexpr std::chrono::seconds kLiveness{8};
 
-  /// Those that have not acknowledged anything for that long. A rank that is only stopped or busy is not lost: its system
-  /// answers for it.
+  /// Those that have not acknowledged anything for that long. A rank that is only stopped or busy is not lost: its
+  /// system answers for it.
   void check_links() override;
 
   void cut() override;

@@ -12,7 +12,8 @@ namespace trireme::transport {
 /// What a guard says of itself in a hello.
 std::uint32_t guard_bits(const Guard& guard);
 
-/// Why two that have said these can't talk, though both are of Trireme; empty: they can. `other` comes from the network.
+/// Why two that have said these can't talk, though both are of Trireme; empty: they can. `other` comes from the
+/// network.
 std::string why_not(const wire::Hello& own, const wire::Hello& other);
 
 /// A hello as `role` says it in answer to `other`: from it, to it, and about the same connection.

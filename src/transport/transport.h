@@ -114,7 +114,8 @@ class Transport {
   /// Moves what can be moved without waiting; true if anything did.
   virtual bool progress() = 0;
 
-  /// What becomes readable when progress() would have something to do, to sleep on; -1: nothing, the bell rings instead.
+  /// What becomes readable when progress() would have something to do, to sleep on; -1: nothing, the bell rings
+  /// instead.
   virtual int descriptor() const = 0;
 
   /// Ends all connections in an orderly way: peers are not told that this rank is lost.

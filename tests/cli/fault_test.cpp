@@ -1,5 +1,5 @@
-// Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the report
-// say of it.
+// Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the
+// report say of it.
 #include "support/launched.h"
 
 #include <fmt/format.h>
@@ -213,8 +213,9 @@ std::vector<std::string> running(const std::string& program) {
   return found;
 }
 
-// At any moment, from before the ranks have met until well into their work. The launcher would end those that hang, so each
-// has to say whom it misses, and to end by itself: it hears no SIGTERM, and has the time that a busy machine needs.
+// At any moment, from before the ranks have met until well into their work. The launcher would end those that hang, so
+// each has to say whom it misses, and to end by itself: it hears no SIGTERM, and has the time that a busy machine
+// needs.
 TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
   const std::set<std::string> before = shared_files();
   const TemporaryFolder folder;

@@ -118,8 +118,8 @@ TEST_P(Elements, TenMillion) {
 INSTANTIATE_TEST_SUITE_P(All, Elements, ::testing::ValuesIn(kWays),
                          [](const auto& test) { return to_string(test.param); });
 
-// Random floats: near the true sum, and the same bits wherever the verifier says so, over every transport, in windows or
-// not, in place or not, and again.
+// Random floats: near the true sum, and the same bits wherever the verifier says so, over every transport, in windows
+// or not, in place or not, and again.
 TEST(Bits, AreThoseOfTheProgram) {
   constexpr int kRanks = 5;
   constexpr std::size_t kElements = 20011;

@@ -1,5 +1,5 @@
-// Every collective over a network that goes wrong: right where it is only late, and an error that names the rank, never a
-// hang, where messages are lost, cut, corrupted or end.
+// Every collective over a network that goes wrong: right where it is only late, and an error that names the rank, never
+// a hang, where messages are lost, cut, corrupted or end.
 #include "communicator/cluster.h"
 #include "communicator/collectives.h"
 
@@ -68,8 +68,8 @@ TEST_P(Faulty, DelaysChangeNothing) {
   }
 }
 
-// All ranks wait for each other then, and who comes to its deadline first says for whom. Two that come to it at the same
-// moment each say so of themselves.
+// All ranks wait for each other then, and who comes to its deadline first says for whom. Two that come to it at the
+// same moment each say so of themselves.
 TEST_P(Faulty, AMessageThatIsDroppedIsMissed) {
   for (const std::string& each : outcomes_with(Fault::Kind::drop)) {
     EXPECT_EQ(each.find("TimeoutError: rank "), 0) << each;

@@ -106,7 +106,8 @@ TEST(Plan, MessagesAreCutAlikeOnAllRanks) {
   }
 }
 
-/// Runs the plans of all ranks on numbers. A lent message is read where it lies when it is used, and its send ends then.
+/// Runs the plans of all ranks on numbers. A lent message is read where it lies when it is used, and its send ends
+/// then.
 class Stage {
  public:
   Stage(const Algorithm& row, const Setting& setting, std::vector<Plan> plans, std::vector<Buffers> buffers,

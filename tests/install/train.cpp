@@ -1,5 +1,5 @@
-// Data-parallel training as the guide shows it (docs/data_parallel.md has the loop from here), held to its promise: after
-// it, all ranks have the same model, and it is the one that a single process trains with the joined batches.
+// Data-parallel training as the guide shows it (docs/data_parallel.md has the loop from here), held to its promise:
+// after it, all ranks have the same model, and it is the one that a single process trains with the joined batches.
 #include "trireme/torch/checkpoint.h"
 #include "trireme/torch/data_parallel.h"
 #include "trireme/torch/gradients.h"

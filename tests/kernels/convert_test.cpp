@@ -1,4 +1,5 @@
-// Conversions between all dtypes, beside the reference: all halves, and what lies on both sides of where rounding turns.
+// Conversions between all dtypes, beside the reference: all halves, and what lies on both sides of where rounding
+// turns.
 #include "kernels/kernels.h"
 #include "kernels/reference.h"
 #include "kernels/support.h"

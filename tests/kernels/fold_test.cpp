@@ -1,5 +1,5 @@
-// Every fold, on every instruction set, beside the reference: how many sources, destinations and elements there are, and
-// where they are in memory.
+// Every fold, on every instruction set, beside the reference: how many sources, destinations and elements there are,
+// and where they are in memory.
 #include "kernels/kernels.h"
 #include "kernels/reference.h"
 #include "kernels/support.h"

@@ -233,8 +233,8 @@ TEST(Text, NamesTheSource) {
   EXPECT_EQ(usage_error([] { parse_schedule("?", "/tmp/a plan.txt"); }).substr(0, 20), "/tmp/a plan.txt:1:1:");
 }
 
-// Whatever the text, the reader returns a schedule or throws a UsageError; a schedule that it returns comes back from its
-// own text, and the verifier has a verdict on it. Says whether there was a schedule.
+// Whatever the text, the reader returns a schedule or throws a UsageError; a schedule that it returns comes back from
+// its own text, and the verifier has a verdict on it. Says whether there was a schedule.
 bool read_anything(const std::string& text) {
   Schedule schedule;
   try {

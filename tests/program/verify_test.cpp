@@ -261,7 +261,8 @@ TEST(Verify, CountsRoundsAlongTheLongestChain) {
       {2,
        "ranks 3\nblocks 1\nrank 0\n  add 0 from 1\n  add 0 from 2\n  send 0 to 1\n  send 0 to 2\n"
        "rank 1\n  send 0 to 0\n  receive 0 from 0\nrank 2\n  send 0 to 0\n  receive 0 from 0\n"},
-      // In the channel from 1 to 2, block 1 stands behind block 0, which has come a round further already; or before it.
+      // In the channel from 1 to 2, block 1 stands behind block 0, which has come a round further already; or before
+      // it.
       {3,
        "ranks 4\nblocks 4\ncollective gather\nroot 3\nrank 0\n  send 0 to 3\n  send 0 to 1\n"
        "rank 1\n  receive 0 from 0\n  send 0 to 2\n  send 1 to 2\n"

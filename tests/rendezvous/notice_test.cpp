@@ -51,7 +51,8 @@ TEST(Notice, OfTheDeadIsTakenAway) {
   const std::string stale = folder.write("notice", "4711\n");
   EXPECT_FALSE(read_notice(stale).has_value());
   EXPECT_TRUE(folder.empty());
-  // A new one takes those of other jobs away, if they are this user's, nobody holds them and they are not just being made.
+  // A new one takes those of other jobs away, if they are this user's, nobody holds them and they are not just being
+  // made.
   const std::string mine = fmt::format("trireme-{}-", ::getuid());
   const std::string old = folder.write(mine + "old", "1\n");
   const std::string young = folder.write(mine + "young", "2\n");

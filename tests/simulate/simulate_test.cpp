@@ -30,7 +30,8 @@ void each_setting(const std::vector<int>& rank_counts, const Visit& visit) {
   }
 }
 
-// A barrier's messages have no content. Others: bytes of a run when the first `bytes % blocks` blocks have one more: written again, apart from the simulator.
+// A barrier's messages have no content. Others: bytes of a run when the first `bytes % blocks` blocks have one more:
+// written again, apart from the simulator.
 std::uint64_t bytes_of(Run run, const Schedule& schedule, std::uint64_t bytes) {
   if (schedule.collective == Collective::barrier) return 0;
   const int blocks = schedule.blocks();

@@ -1,7 +1,7 @@
 // Runs a schedule on numbers, step by step in a random order, and looks whether the collective's promise was kept.
 //
-// This shares nothing with the verifier, so that each can find the other wrong. It moves one step at a time wherever one
-// can move:
+// This shares nothing with the verifier, so that each can find the other wrong. It moves one step at a time wherever
+// one can move:
 //   - a send begins when the earlier writes of its blocks have ended and the earlier sends to its peer have begun;
 //     buffered, it ends at once; else it ends when its message has been taken over by a receive that has begun;
 //   - a receive or add begins when the earlier steps on its blocks, and the earlier ones from its peer, have begun; its

@@ -1,6 +1,6 @@
-// The code of docs/data_parallel.md: `make docs` copies it there from between "guide: NAME" and "end", and the test `docs`
-// fails if the two differ. So what the guide shows compiles, and does what the guide says. The loop that the guide starts
-// with is in tests/install/train.cpp, where it is a program of its own.
+// The code of docs/data_parallel.md: `make docs` copies it there from between "guide: NAME" and "end", and the test
+// `docs` fails if the two differ. So what the guide shows compiles, and does what the guide says. The loop that the
+// guide starts with is in tests/install/train.cpp, where it is a program of its own.
 #include "support/run.h"
 #include "torch/ranks.h"
 #include "trireme/objects.h"

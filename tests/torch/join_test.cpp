@@ -231,8 +231,8 @@ TEST(Joining, WithSparseGradients) {
   });
 }
 
-/// What a rank gathers within no_sync and never reduces does not count. In the last round rank 0 has the batch to gather,
-/// but not the one to reduce with.
+/// What a rank gathers within no_sync and never reduces does not count. In the last round rank 0 has the batch to
+/// gather, but not the one to reduce with.
 void expect_gathered_are_dropped(const DistributedDataParallelOptions& options, bool set_to_none, int rounds) {
   const auto gathered = [](int round) { return make_batch(0, 2 * round, 3); };
   const auto reduced = [](int round) { return make_batch(0, 2 * round + 1, 3); };
@@ -285,8 +285,8 @@ struct ForkedImpl : torch::nn::Module {
 };
 TORCH_MODULE(Forked);
 
-// A parameter without a gradient is not stepped, and one with a gradient of zeros is: by momentum and weight decay. Rank 1
-// alone never uses the right branch; what rank 0 gathers of it is dropped.
+// A parameter without a gradient is not stepped, and one with a gradient of zeros is: by momentum and weight decay.
+// Rank 1 alone never uses the right branch; what rank 0 gathers of it is dropped.
 TEST(Joining, StepsOnlyWhatOthersStep) {
   const Batch batch = make_batch(0, 0, 3);
   const auto options = torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1);

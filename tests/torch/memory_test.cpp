@@ -1,5 +1,5 @@
-// What data-parallel training takes beyond a process that trains alone: one copy of the gradients while the first backward
-// builds its buckets anew, and nothing after that. Memory is that of processes, as the system counts it.
+// What data-parallel training takes beyond a process that trains alone: one copy of the gradients while the first
+// backward builds its buckets anew, and nothing after that. Memory is that of processes, as the system counts it.
 #include "support/run.h"
 #include "torch/processes.h"
 #include "trireme/torch/data_parallel.h"

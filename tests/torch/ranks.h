@@ -12,8 +12,8 @@
 
 namespace trireme::test {
 
-/// Calls `work` as each of so many ranks, all at once, and gives what each threw and of which kind, as "UsageError: ...";
-/// empty for nothing.
+/// Calls `work` as each of so many ranks, all at once, and gives what each threw and of which kind, as "UsageError:
+/// ..."; empty for nothing.
 inline std::vector<std::string> outcomes(Way way, int ranks, const std::function<void(Communicator&)>& work) {
   return Cluster(way, ranks).outcomes(work);
 }

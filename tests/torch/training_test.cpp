@@ -1,5 +1,5 @@
-// A hundred steps on P ranks end where one process with the joined batches ends, and all ranks have the same bits after each.
-// With batch norm over all ranks; without it, data_parallel_test.cpp has the same.
+// A hundred steps on P ranks end where one process with the joined batches ends, and all ranks have the same bits after
+// each. With batch norm over all ranks; without it, data_parallel_test.cpp has the same.
 #include "torch/mlp.h"
 #include "torch/ranks.h"
 #include "trireme/torch/data_parallel.h"
@@ -20,7 +20,8 @@ struct Case {
   bool uneven;  ///< ranks have different shares, and weigh them
 };
 
-/// Without a bias before batch norm, which takes it out again: its gradient is nothing but rounding, which Adam would enlarge.
+/// Without a bias before batch norm, which takes it out again: its gradient is nothing but rounding, which Adam would
+/// enlarge.
 torch::nn::Sequential make_normed() {
   torch::nn::Sequential net(torch::nn::Linear(torch::nn::LinearOptions(5, 7).bias(false)), torch::nn::BatchNorm1d(7),
                             torch::nn::Tanh(), torch::nn::Linear(7, 3));

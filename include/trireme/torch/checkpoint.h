@@ -6,11 +6,12 @@
 //   if (++step % 1000 == 0) checkpoint.save(step);
 //
 // A checkpoint is one file, step-N.trireme, and holds the model's parameters and buffers, the optimiser, the sampler's
-// place in the epoch, the state of every rank's random generator, the step and a string of the user's. Gradients are not
-// in it: save between steps. Rank 0 writes and reads; a folder that the others see is not needed. What is written is that
-// of rank 0: models and optimisers are the same on all ranks of data-parallel training.
-// A file is written aside and renamed, so it is there whole or not at all, and it is checked before it is used: one that
-// is damaged is refused, and the one before it taken. One folder is for one training run. All ranks make the same calls.
+// place in the epoch, the state of every rank's random generator, the step and a string of the user's. Gradients are
+// not in it: save between steps. Rank 0 writes and reads; a folder that the others see is not needed. What is written
+// is that of rank 0: models and optimisers are the same on all ranks of data-parallel training.
+// A file is written aside and renamed, so it is there whole or not at all, and it is checked before it is used: one
+// that is damaged is refused, and the one before it taken. One folder is for one training run. All ranks make the same
+// calls.
 #pragma once
 
 #include "trireme/communicator.h"
@@ -41,11 +42,12 @@ class Checkpoint {
   /// Model, optimiser and sampler are referred to, and have to outlive it.
   Checkpoint(Communicator world, std::string folder, torch::nn::Module& model, const CheckpointOptions& options = {});
 
-  /// When it returns on any rank, the checkpoint is safe on rank 0's disk. Throws SystemError on all ranks if that failed.
+  /// When it returns on any rank, the checkpoint is safe on rank 0's disk. Throws SystemError on all ranks if that
+  /// failed.
   void save(std::int64_t step, const std::string& extra = "");
 
-  /// Loads the newest checkpoint that is whole, and returns its step; nothing if there are none. Throws UsageError on all
-  /// ranks, and changes nothing, if it is of another model, optimiser, dataset or number of ranks; and if there are
+  /// Loads the newest checkpoint that is whole, and returns its step; nothing if there are none. Throws UsageError on
+  /// all ranks, and changes nothing, if it is of another model, optimiser, dataset or number of ranks; and if there are
   /// checkpoints, but each is damaged: training does not silently start anew.
   std::optional<std::int64_t> load_latest();
 

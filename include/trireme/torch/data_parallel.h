@@ -9,8 +9,8 @@
 //   optimizer.step();
 //
 // The module stays what it was: it is saved and loaded as if it had never been wrapped, and its optimiser works on
-// net->parameters(). Gradients lie in buckets, in memory that neighbours read in place; a bucket is reduced as soon as its
-// gradients are there, while backward goes on. All ranks must wrap modules of the same shapes, and call forward and
+// net->parameters(). Gradients lie in buckets, in memory that neighbours read in place; a bucket is reduced as soon as
+// its gradients are there, while backward goes on. All ranks must wrap modules of the same shapes, and call forward and
 // backward alike. One thread at a time may use it.
 #pragma once
 
@@ -46,7 +46,8 @@ class CommunicationHook {
   /// A bucket is filled. Called within backward, in the order of buckets; what it begins should not be waited for here.
   virtual void start(GradientBucket& bucket, Communicator& ranks) = 0;
 
-  /// Called at the end of backward, in the same order. When it returns, the bucket holds the mean, the same on all ranks.
+  /// Called at the end of backward, in the same order. When it returns, the bucket holds the mean, the same on all
+  /// ranks.
   virtual void finish(GradientBucket& bucket, Communicator& ranks) = 0;
 };
 
@@ -200,7 +201,8 @@ class DistributedDataParallel {
   NoSync no_sync() { return NoSync(*core_); }
 
   /// This rank's loss is the mean over so many samples: from the next forward on its gradients are weighted by them, so
-  /// that they are those of the joined batch even if ranks have different shares of it. All ranks call it, or none does.
+  /// that they are those of the joined batch even if ranks have different shares of it. All ranks call it, or none
+  /// does.
   void weigh(double samples) { core_->weigh(samples); }
 
   /// What the last step spent its time on.

@@ -7,10 +7,10 @@
 //     for (auto& batch : *loader) ...
 //   }
 //
-// An epoch's order depends on seed and epoch only. Rank r of P takes elements r, r + P, r + 2P, ... of it: together, the
-// ranks' k-th batches of b samples are the k-th batch of P * b samples of one process. So training may be stopped and
-// go on with another number of ranks. Copies are the same sampler: the loader keeps one, and this is how a training loop
-// reaches it. One thread at a time may use it.
+// An epoch's order depends on seed and epoch only. Rank r of P takes elements r, r + P, r + 2P, ... of it: together,
+// the ranks' k-th batches of b samples are the k-th batch of P * b samples of one process. So training may be stopped
+// and go on with another number of ranks. Copies are the same sampler: the loader keeps one, and this is how a training
+// loop reaches it. One thread at a time may use it.
 #pragma once
 
 #include "trireme/communicator.h"

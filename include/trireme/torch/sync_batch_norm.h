@@ -3,10 +3,11 @@
 //   trireme::convert_sync_batch_norm(net, world);   // every torch::nn::BatchNorm1d, 2d and 3d in net
 //   trireme::SyncBatchNorm norm(64, world);         // or one made as such
 //
-// A forward pass while training is one allgather of (count, mean, sum of squared differences) a channel, and its backward
-// one allreduce of two sums a channel, in double whatever the input is. All ranks get the same statistics, to the bit. In
-// eval mode nothing is sent. The gradients of weight and bias are this rank's own, for DistributedDataParallel to average.
-// All ranks must call forward and backward alike; a rank may have no samples at all: an input of [0, C, ...].
+// A forward pass while training is one allgather of (count, mean, sum of squared differences) a channel, and its
+// backward one allreduce of two sums a channel, in double whatever the input is. All ranks get the same statistics, to
+// the bit. In eval mode nothing is sent. The gradients of weight and bias are this rank's own, for
+// DistributedDataParallel to average. All ranks must call forward and backward alike; a rank may have no samples at
+// all: an input of [0, C, ...].
 #pragma once
 
 #include "trireme/communicator.h"
@@ -35,13 +36,13 @@ struct SyncBatchNormOptions {
   TORCH_ARG(std::optional<double>, momentum) = 0.1;
   TORCH_ARG(bool, affine) = true;
   TORCH_ARG(bool, track_running_stats) = true;
-  /// What is taken off the number of values in the variance that normalises: 0, as usual, or 1, Bessel's correction. The
-  /// running variance always has it.
+  /// What is taken off the number of values in the variance that normalises: 0, as usual, or 1, Bessel's correction.
+  /// The running variance always has it.
   TORCH_ARG(int, correction) = 0;
 };
 
-/// Takes [N, C, ...] of any number of dimensions from 2. Its parameters and buffers are those of torch::nn::BatchNorm1d,
-/// so that either loads what the other has saved. One thread at a time may use it.
+/// Takes [N, C, ...] of any number of dimensions from 2. Its parameters and buffers are those of
+/// torch::nn::BatchNorm1d, so that either loads what the other has saved. One thread at a time may use it.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, SyncBatchNormOptions> {
  public:
   /// All ranks call it alike: it makes a communicator of its own, which clones share.
@@ -68,9 +69,9 @@ TORCH_MODULE(SyncBatchNorm);
 /// All ranks call it alike. They get one communicator together, apart from `world`.
 ///
 /// Modules stay the objects they were, so that it works whoever holds them: a member of a user's class, a Sequential, a
-/// ModuleList. Parameters, buffers, options and mode stay too. Two things to know: a clone() is a plain batch norm until it
-/// is converted as well; and LibTorch itself refuses an input with one value a channel before Trireme sees it, where
-/// SyncBatchNorm only asks that all ranks together have more.
+/// ModuleList. Parameters, buffers, options and mode stay too. Two things to know: a clone() is a plain batch norm
+/// until it is converted as well; and LibTorch itself refuses an input with one value a channel before Trireme sees it,
+/// where SyncBatchNorm only asks that all ranks together have more.
 ///
 /// Throws UsageError that names the module if one keeps running statistics and is none of those, or is not on the CPU;
 /// then nothing has been converted.
