@@ -44,8 +44,8 @@ struct Situation {
   std::uint64_t bytes = 0;
   double reduce_rate = 8e9;
   std::uint64_t segment_bytes = 0;  ///< as in SimulateOptions
-  int most_segments = 128;  ///< to try for algorithms that cut their blocks
-  bool with_servers = false;  ///< there are ranks to spare for algorithms that need servers
+  int most_segments = 128;          ///< to try for algorithms that cut their blocks
+  bool with_servers = false;        ///< there are ranks to spare for algorithms that need servers
 };
 
 /// Simulates every algorithm that can run, with 1, 2, 4, ..., 128 segments where it has any. Progress as in simulate().
