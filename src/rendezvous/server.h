@@ -30,8 +30,8 @@ class Server {
   Server(const std::string& host, std::uint16_t port, int ranks, Meetings meetings = Meetings::one,
          const std::string& name = "rank 0", const Guard& guard = {});
 
-  /// Accepts nobody any more, and waits, 5 seconds at most, until the ranks of a Meetings::one have said goodbye or hung
-  /// up. If some have not come yet, it tells those that have, and so ends it.
+  /// Accepts nobody any more, and waits, 5 seconds at most, until the ranks of a Meetings::one have said goodbye or
+  /// hung up. If some have not come yet, it tells those that have, and so ends it.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
