@@ -52,7 +52,7 @@ class Agents {
 
   // A program by its text.
   std::string script(const std::string& name, const std::string& text) const {
-    const std::string path = folder_.write(name, "#!/bin/sh\n" + text + "\n");
+    std::string path = folder_.write(name, "#!/bin/sh\n" + text + "\n");
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
