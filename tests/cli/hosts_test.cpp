@@ -174,8 +174,7 @@ TEST(HostsRefuse, WhatTheyCantDo) {
        1,
        {"host b", "no sense"}},
       {"no end of what is inside",
-       "echo trireme host-agent 3; printf '\\000\\000\\000\\001'; head -c 16777216 /dev/zero | tr '\\0' '\\201'; sleep "
-       "1",
+       R"(echo trireme host-agent 3; printf '\000\000\000\001'; head -c 16777216 /dev/zero | tr '\0' '\201'; sleep 1)",
        1,
        {"host b", "no sense"}},
       {"ranks of others",
