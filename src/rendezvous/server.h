@@ -2,8 +2,8 @@
 //
 // All ranks come, exchange() a few times, and say goodbye: a meeting. A rank that is lost or gives up ends its meeting
 // for the others, too, and all are told of the same culprit, whichever exchange they are in. A connection that does not
-// begin with the hello of a rank, or can't prove the job's secret, is dropped and counted, and disturbs nobody. A visitor
-// that proves it is welcome, and not counted. An idle server uses no CPU.
+// begin with the hello of a rank, or can't prove the job's secret, is dropped and counted, and disturbs nobody. A
+// visitor that proves it is welcome, and not counted. An idle server uses no CPU.
 //
 // All members may be called from any thread.
 #pragma once
