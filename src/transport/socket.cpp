@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <string_view>
 #include <system_error>
 #include <unistd.h>
@@ -27,6 +28,22 @@ constexpr int kBacklog = 4096;
 
 std::atomic<PortRange> allowed_ports{};
 
+// By descriptor: a socket that processes which this one forks are not to keep. If they did, nobody would notice that the
+// rank has died as long as they live.
+std::array<std::atomic<bool>, 1 << 16> is_own{};
+
+void close_in_child() {
+  for (std::size_t fd = 0; fd < is_own.size(); ++fd) {
+    if (is_own[fd].exchange(false, std::memory_order_relaxed)) ::close(static_cast<int>(fd));
+  }
+}
+
+void keep_from_children(const Descriptor& socket) {
+  [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, close_in_child);
+  const auto fd = static_cast<std::size_t>(socket.get());
+  if (fd < is_own.size()) is_own[fd] = true;
+}
+
 // None: errno says why.
 Descriptor try_to_listen(const Address& address) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -38,6 +55,7 @@ Descriptor try_to_listen(const Address& address) {
     socket.reset();
     errno = error;
   }
+  if (socket) keep_from_children(socket);
   return socket;
 }
 
@@ -64,7 +82,9 @@ void prepare(const Descriptor& socket, const Address& here, const Address& there
 }  // namespace
 
 void Descriptor::reset() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (fd_ < 0) return;
+  if (static_cast<std::size_t>(fd_) < is_own.size()) is_own[fd_] = false;
+  ::close(std::exchange(fd_, -1));
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -171,6 +191,7 @@ Descriptor begin_connection(const Address& address) {
     return socket;
   }
   prepare(socket, Address::of(socket), address);
+  keep_from_children(socket);
   return socket;
 }
 
@@ -179,7 +200,9 @@ Descriptor accept_connection(const Descriptor& listener) {
   from.bytes_ = sizeof from.storage_;
   Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from.storage_), &from.bytes_,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) prepare(socket, Address::of(socket), from);
+  if (!socket) return socket;
+  prepare(socket, Address::of(socket), from);
+  keep_from_children(socket);
   return socket;
 }
 

@@ -159,15 +159,19 @@ std::string Tcp::Impl::cut_off(const Connection& connection) {
   tcp_info info{};
   socklen_t bytes = sizeof info;
   if (::getsockopt(connection.socket.get(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
-  constexpr int kCalls = 3;  // the system's own, 1, 2 and 4 seconds apart
+  constexpr int kCalls = 3;
   if (info.tcpi_state == TCP_SYN_SENT) {
-    return info.tcpi_retransmits >= kCalls ? "its host does not answer; is it up, and is its network?" : "";
+    return is_late(connection) ? "its host does not answer; is it up, and is its network?" : "";
   }
   const bool unanswered = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes >= kCalls;
   const std::chrono::milliseconds silent(info.tcpi_last_ack_recv);
   if (!unanswered || silent < kLiveness) return {};
   return fmt::format("its host has been silent for {:.0f} s; is it up, and is its network?",
                      std::chrono::duration<double>(silent).count());
+}
+
+bool Tcp::Impl::is_late(const Connection& connection) {
+  return std::chrono::steady_clock::now() - connection.dialled_at >= kLiveness;
 }
 
 void Tcp::Impl::check_links() {

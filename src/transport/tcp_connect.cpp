@@ -14,8 +14,6 @@
 
 namespace trireme::transport {
 
-namespace {}  // namespace
-
 wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
   return {.guard = guard_bits(guard_),
           .connection = static_cast<std::uint32_t>(connection.number),
@@ -35,6 +33,7 @@ void Tcp::Impl::dial(Connection& connection) {
   if (!peer.address) throw UsageError(fmt::format("TCP does not know where rank {} is", connection.peer));
   ++dialled_;
   ++dialling_;
+  if (connection.state == State::none) connection.dialled_at = std::chrono::steady_clock::now();
   connection.state = State::dialled;
   connection.dialled_here = true;
   connection.socket = begin_connection(*peer.address);
@@ -64,6 +63,12 @@ void Tcp::Impl::hear_answer(Connection& connection) {
   std::size_t& bytes = connection.answer_bytes;
   const ssize_t count = ::recv(connection.socket.get(), answer.data() + bytes, answer.size() - bytes, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+  // Its door may be crowded with strangers, who are sent away without a word when more come, and ranks with them.
+  const bool sent_away = bytes == 0 && (count == 0 || errno == ECONNRESET);
+  if (count <= 0 && sent_away && !connection.crossed && !is_late(connection)) {
+    end(connection);
+    return dial(connection);
+  }
   if (count < 0) return could_not_connect(connection, reason(errno));
   if (count == 0) return could_not_connect(connection, "it was closed without an answer");
   bytes += count;

@@ -63,8 +63,9 @@ class Tcp::Impl final : Inbox {
     int number = 0;  // of the pair's
     State state = State::none;
     bool dialled_here = false;
-    bool lacks_room = false;  // in the kernel, so that messages wait
-    bool farewell = false;    // has been said from here
+    bool lacks_room = false;                             // in the kernel, so that messages wait
+    bool farewell = false;                               // has been said from here
+    std::chrono::steady_clock::time_point dialled_at{};  // first
     Descriptor socket;
     std::optional<TcpGuest> crossed;  // the peer's, which came while the own one was dialled
     Transcript said;                  // before it was up
@@ -108,6 +109,7 @@ class Tcp::Impl final : Inbox {
   bool look(int milliseconds = 0);
   void look_at(Connection& connection, std::uint32_t events);
   static std::string cut_off(const Connection& connection);
+  static bool is_late(const Connection& connection);
   bool hear(Connection& connection);
   void flush(Connection& connection);
   void want_room(Connection& connection, bool want);

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fcntl.h>
 #include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace trireme::test {
@@ -98,6 +100,24 @@ TEST(Tcp, BringsLongMessagesThatHaveNoPlace) {
     }
     ASSERT_TRUE(cluster.until_sent(cluster[1], 10));
   }
+}
+
+// It would keep them open when this process has died.
+TEST(Tcp, IsNotKeptByWhatThisProcessForks) {
+  const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
+  const auto dialled = transport::begin_connection(transport::Address::of(listener));
+  transport::Descriptor accepted;
+  while (!accepted) accepted = transport::accept_connection(listener);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool kept = false;
+    for (const int fd : {listener.get(), dialled.get(), accepted.get()}) kept |= ::fcntl(fd, F_GETFD) >= 0;
+    ::_exit(kept ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  for (const int fd : {listener.get(), dialled.get(), accepted.get()}) EXPECT_GE(::fcntl(fd, F_GETFD), 0);
 }
 
 TEST(Tcp, SpeaksIPv6) {
