@@ -25,6 +25,15 @@ constexpr auto kHelloPatience = 10s;
 constexpr std::size_t kMostHelloBytes = 1024;
 // More than these at once are no ranks: those that have been here longest are dropped.
 constexpr std::size_t kMostStrangers = 4096;
+
+// Nor may they take all descriptors of this process, which has other things to do.
+std::size_t most_strangers(int ranks) {
+  constexpr std::int64_t kOwnFiles = 128;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > 4 * kMostStrangers) return kMostStrangers;
+  const std::int64_t left = static_cast<std::int64_t>(limit.rlim_cur) - kOwnFiles - ranks;
+  return static_cast<std::size_t>(std::clamp<std::int64_t>(left / 2, 16, kMostStrangers));
+}
 constexpr auto kFarewellPatience = 5s;
 // When the system has no descriptor for one more connection.
 constexpr auto kAcceptPause = 100ms;
@@ -51,6 +60,7 @@ void check_limits(int ranks) {
 Server::Loop::Loop(const std::string& host, std::uint16_t port, int ranks, Meetings meetings, const std::string& name,
                    const Guard& guard)
     : ranks_(ranks),
+      most_strangers_(most_strangers(ranks)),
       guard_(guard),
       doorman_(guard.notice),
       many_(meetings == Meetings::many),
@@ -173,7 +183,7 @@ void Server::Loop::accept_some() {
       if (none_left || errno == EAGAIN) return;
       continue;  // That one has gone again.
     }
-    if (strangers_.size() >= kMostStrangers) {
+    if (strangers_.size() >= most_strangers_) {
       turn_away(*strangers_.front(), "there are too many at once that have not said who they are");
     }
     without_delay(socket);

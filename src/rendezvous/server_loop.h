@@ -114,6 +114,7 @@ class Server::Loop {
   static constexpr std::uint64_t kListener = 1;
 
   const int ranks_;
+  const std::size_t most_strangers_;
   const Guard guard_;
   Doorman doorman_;  // the thread's own
   std::atomic<int> strangers_count_ = 0;

@@ -10,8 +10,11 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace trireme::rendezvous {
@@ -169,6 +172,23 @@ TEST(Secrets, KeepOutTenThousandStrangers) {
   }
   EXPECT_EQ(server.strangers(), 10'000);
   EXPECT_LE(notices.all().size(), 10);
+}
+
+// Who serves has other uses for its descriptors.
+TEST(Secrets, KeepStrangersFromTakingAllDescriptors) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const Server server("127.0.0.1", 0, 2, Meetings::one, "rank 0", guarded());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  constexpr int kStrangers = 200;
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (int i = 0; i < kStrangers; ++i) strangers.push_back(std::make_unique<Stranger>(server.port()));
+  const auto until = Clock::now() + 30s;
+  while (server.strangers() < kStrangers / 2 && Clock::now() < until) std::this_thread::sleep_for(10ms);
+  EXPECT_GE(server.strangers(), kStrangers / 2);
 }
 
 TEST(Secrets, AreNotWaitedForLong) {
