@@ -193,7 +193,8 @@ class Communicator {
   /// started together throw a UsageError that names this rank and says why. Returns when they have been told.
   void abort(const std::string& why);
 
-  /// Ends this communicator; later calls throw UsageError. The last copy of the last communicator does it too.
+  /// Ends this communicator; later calls throw UsageError. The last copy of the last communicator does it too. Throws
+  /// what the last messages of the others show to be wrong, if no call has thrown it yet.
   void close();
 
   struct State;

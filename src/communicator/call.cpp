@@ -50,6 +50,7 @@ std::string Call::describe() const {
   const auto known = [](auto value, int count) { return static_cast<int>(value) < count; };
   if (!known(collective, kCollectives) || !known(dtype, kDtypes) || !known(op, kOps)) return "something unknown";
   if (kind == CallKind::point_to_point) return fmt::format("send of {} {}", elements, to_string(dtype));
+  if (shape == kSplit) return "split";
   std::string text(to_string(collective));
   if (collective == Collective::barrier) return text;
   text += fmt::format(" of {} {}", elements, to_string(dtype));

@@ -23,9 +23,11 @@ struct Call {
   Op op = Op::sum;
   std::uint8_t algorithm = 0;  ///< its place in algorithms()
   bool reduces = false;        ///< the op means something
-  std::uint16_t shape = 0;     ///< of uneven counts, a hash; otherwise 0
+  std::uint16_t shape = 0;     ///< of uneven counts, a hash, which is odd; kSplit; otherwise 0
   std::uint64_t root = 0;      ///< of those that have one
   std::uint64_t elements = 0;  ///< all together, on the rank that has the most of them
+
+  static constexpr std::uint16_t kSplit = 2;  ///< an allgather of what communicators are made of
 
   bool operator==(const Call&) const = default;
 

@@ -188,7 +188,9 @@ Communicator Communicator::split(int colour, int key) {
   World& world = *state_->world;
   const std::array<std::int64_t, 3> mine = {colour, key, world.splits++};
   std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(ranks()));
-  allgather(mine, all);
+  Request request = allgather_request(mine, all, rank(), ranks(), {});
+  request.call.shape = Call::kSplit;
+  state_->run(request);
 
   std::vector<int> order;
   for (int peer = 0; peer < ranks(); ++peer) {

@@ -31,6 +31,7 @@ Engine::Engine(EngineParts parts)
       gone_(parts_.ranks),
       knows_(parts_.ranks),
       left_(parts_.ranks),
+      fated_(parts_.ranks),
       elsewhere_(parts_.ranks) {
   last_tick_ = Clock::now();
 }
@@ -102,7 +103,12 @@ void Engine::finish() {
       std::this_thread::sleep_for(1ms);
     }
   }
+  const bool failed = failed_;
+  while (!take_seat()) std::this_thread::yield();
+  if (!failed) guarded([this] { step(); });
+  leave_seat();
   close();
+  if (!failed && failed_) std::rethrow_exception(error_);
 }
 
 void Engine::run(const std::shared_ptr<Operation>& operation) {
@@ -319,6 +325,7 @@ void Engine::sleep() {
 void Engine::tick(Clock::time_point now) {
   last_tick_ = now;
   if (host_) host_->check_processes();
+  if (tcp_) check_fates(now);
   if (tcp_ && now >= next_link_check_) {
     next_link_check_ = now + 1s;
     tcp_->check_links();
@@ -332,6 +339,19 @@ void Engine::tick(Clock::time_point now) {
     } else if (now >= operation->asks_at) {
       ask_others(*operation);
     }
+  }
+}
+
+// What a rank has forked may hold its connections open after its end, but who started it knows. Its last messages may
+// still be on their way.
+void Engine::check_fates(Clock::time_point now) {
+  constexpr auto kLastMessages = 500ms;
+  if (!parts_.board->watched()) return;
+  for (int peer = 0; peer < parts_.ranks; ++peer) {
+    if (routes_[peer] != tcp_.get() || peer == parts_.rank || !gone_[peer].empty()) continue;
+    if (parts_.board->fate(peer).empty()) continue;
+    if (fated_[peer] == Clock::time_point{}) fated_[peer] = now;
+    if (now - fated_[peer] >= kLastMessages) lost(peer, "its process has ended");
   }
 }
 

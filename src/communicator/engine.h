@@ -76,7 +76,7 @@ class Engine final : public transport::Inbox {
   /// Ends all operations, here and on all other ranks, with a UsageError that names this rank and says why.
   void abort(const std::string& why);
 
-  /// Waits for what is under way, and closes.
+  /// Waits for what is under way, and closes. Throws what the last messages show to be wrong, as when ranks disagree.
   void finish();
 
   /// Says goodbye to all ranks; no operation may be under way.
@@ -135,6 +135,7 @@ class Engine final : public transport::Inbox {
   void idle(Clock::time_point since);
   void sleep();
   void tick(Clock::time_point now);
+  void check_fates(Clock::time_point now);
   void drive_when_needed();
   Clock::time_point next_tick() const;
   void start_clocks(Clock::time_point now);
@@ -199,16 +200,18 @@ class Engine final : public transport::Inbox {
   std::vector<std::shared_ptr<Operation>> active_;
   std::shared_ptr<AsidePool> asides_ = std::make_shared<AsidePool>();
   std::vector<Early> early_;
+  std::size_t early_begin_ = 0;  ///< all before it were taken
   std::vector<Ready> ready_;
   bool running_ready_ = false;
   std::vector<Group*> groups_;
   std::mutex groups_mutex_;
   std::deque<std::unique_ptr<Control>> controls_;
   std::vector<Asked> asked_;
-  std::vector<std::string> gone_;       ///< by rank: why nothing comes from it any more; empty: it is there
-  std::vector<bool> knows_;             ///< by rank: it has said that something went wrong
-  std::vector<bool> left_;              ///< by rank: it is gone, but in the orderly way
-  std::vector<std::string> elsewhere_;  ///< by rank: what it did when it was asked last, if that was something else
+  std::vector<std::string> gone_;         ///< by rank: why nothing comes from it any more; empty: it is there
+  std::vector<bool> knows_;               ///< by rank: it has said that something went wrong
+  std::vector<bool> left_;                ///< by rank: it is gone, but in the orderly way
+  std::vector<Clock::time_point> fated_;  ///< by rank: when it became known that its process has ended
+  std::vector<std::string> elsewhere_;    ///< by rank: what it did when it was asked last, if that was something else
   Clock::time_point last_tick_;
   Clock::time_point next_link_check_{};
   /// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.

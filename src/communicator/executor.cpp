@@ -72,17 +72,22 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   run_ready();
 }
 
-// Messages that came before the operation was begun.
+// Messages that came before the operation was begun. A rank may be far behind the others, and they in order: so there may
+// be many, of which the first are wanted.
 void Engine::take_early(Operation& operation) {
-  for (std::size_t i = 0; i < early_.size();) {
-    const Envelope& envelope = early_[i].envelope;
-    if (!operation.takes(envelope.context, envelope.sequence, early_[i].peer)) {
-      ++i;
-      continue;
-    }
-    if (!agrees(operation, early_[i].peer, envelope)) return;
-    operation.early.push_back(std::move(early_[i]));
-    early_.erase(early_.begin() + static_cast<std::ptrdiff_t>(i));
+  std::size_t wanted = operation.plan->sources.size() * static_cast<std::size_t>(operation.segments);
+  for (std::size_t i = early_begin_; i < early_.size() && wanted > 0; ++i) {
+    Early& early = early_[i];
+    if (early.taken || !operation.takes(early.envelope.context, early.envelope.sequence, early.peer)) continue;
+    if (!agrees(operation, early.peer, early.envelope)) return;
+    operation.early.push_back(std::move(early));
+    early.taken = true;
+    --wanted;
+  }
+  while (early_begin_ < early_.size() && early_[early_begin_].taken) ++early_begin_;
+  if (early_begin_ == early_.size() || early_begin_ > early_.size() / 2) {
+    early_.erase(early_.begin(), early_.begin() + static_cast<std::ptrdiff_t>(early_begin_));
+    early_begin_ = 0;
   }
 }
 
@@ -150,7 +155,10 @@ void Engine::arrived(int peer, const Envelope& envelope, const Incoming& incomin
     if (!failing_) early_.push_back({peer, envelope, std::move(arrival)});
     return;
   }
-  if (!agrees(*operation, peer, envelope)) return;
+  if (!agrees(*operation, peer, envelope)) {
+    arrival.incoming.release();  // or the news of it would wait behind it
+    return;
+  }
   deliver(*operation, peer, envelope, std::move(arrival));
   run_ready();
 }
@@ -188,10 +196,14 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const int number = static_cast<int>(envelope.segment % static_cast<unsigned>(operation.slots_used));
   Slot& slot = operation.slots[number];
   const auto& arrivals = plan.arrivals[operation.group->rank_of[peer]];
+  const auto refuse = [&](ErrorKind kind, const std::string& why) {
+    fail(kind, why);
+    if (!arrival.aside) arrival.incoming.release();
+  };
   const bool expected =
       envelope.index < arrivals.size() && envelope.segment < static_cast<unsigned>(operation.segments);
   if (!expected) {
-    fail(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe());
+    refuse(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe());
     return;
   }
   if (slot.segment != static_cast<int>(envelope.segment)) {
@@ -207,19 +219,19 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const Incoming& incoming = arrival.incoming;
   const bool lent_right = incoming.lent.empty() || incoming.lent.size() == static_cast<std::size_t>(node.run.count) ||
                           (incoming.lent.size() == 1 && !incoming.offered);
-  // What goes from whom to whom in uneven shares is no part of the call that they compare.
-  if (incoming.bytes != bytes && operation.call.collective == Collective::all_to_all && operation.call.shape != 0) {
+  // Of uneven shares the call that ranks compare has no more than a hash, or nothing.
+  if (incoming.bytes != bytes && operation.call.shape != 0) {
     const std::size_t element = bytes_of(operation.call.dtype);
-    fail(ErrorKind::usage,
-         fmt::format("ranks disagree in all_to_all of {} in uneven shares (operation {}): {} sends {} "
-                     "elements to {}, which expects {}",
-                     to_string(operation.call.dtype), operation.sequence, parts_.names[peer], incoming.bytes / element,
-                     parts_.names[parts_.rank], bytes / element));
+    refuse(ErrorKind::usage,
+           fmt::format("ranks disagree in {} of {} in uneven shares (operation {}): {} sends {} "
+                       "elements to {}, which expects {}",
+                       to_string(operation.call.collective), to_string(operation.call.dtype), operation.sequence,
+                       parts_.names[peer], incoming.bytes / element, parts_.names[parts_.rank], bytes / element));
     return;
   }
   if (place.here || incoming.bytes != bytes || !lent_right) {
-    fail(ErrorKind::protocol,
-         parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe());
+    refuse(ErrorKind::protocol,
+           parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe());
     return;
   }
   place = std::move(arrival);

@@ -78,6 +78,7 @@ struct Early {
   int peer = 0;
   transport::Envelope envelope;
   Arrival arrival;
+  bool taken = false;  ///< nothing is left here
 };
 
 struct Operation {

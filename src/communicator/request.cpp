@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <numeric>
+#include <limits>
 #include <string_view>
 
 namespace trireme {
@@ -18,6 +18,9 @@ void check_buffer(const ConstBuffer& buffer, std::string_view what) {
   if (static_cast<int>(buffer.dtype) >= kDtypes) throw UsageError(fmt::format("{} has no dtype that there is", what));
   if (buffer.data == nullptr && buffer.elements > 0) {
     throw UsageError(fmt::format("{} is a null pointer to {} elements", what, buffer.elements));
+  }
+  if (buffer.elements > std::numeric_limits<std::ptrdiff_t>::max() / bytes_of(buffer.dtype)) {
+    throw UsageError(fmt::format("{} has {} elements, more than there can be", what, buffer.elements));
   }
 }
 
@@ -63,8 +66,18 @@ Call reducing_call(Collective collective, Dtype dtype, Op op, std::size_t elemen
   return call;
 }
 
+// Sums and products that are too large are larger than any buffer.
+constexpr std::size_t kTooMany = std::numeric_limits<std::size_t>::max();
+
 std::size_t sum(std::span<const std::size_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total = count > kTooMany - total ? kTooMany : total + count;
+  return total;
+}
+
+std::size_t times(std::size_t elements, int ranks) {
+  const auto count = static_cast<std::size_t>(ranks);
+  return elements > kTooMany / count ? kTooMany : elements * count;
 }
 
 /// So that ranks that give different counts find out. Never 0.
@@ -104,7 +117,7 @@ Request reduce_scatter_request(const ConstBuffer& in, const Buffer& out, Op op, 
   check_buffer(in, "in");
   check_buffer(out, "out");
   check_same_dtype(in, out);
-  check_elements("in", in.elements, out.elements * static_cast<std::size_t>(ranks), "a share for each rank");
+  check_elements("in", in.elements, times(out.elements, ranks), "a share for each rank");
   check_overlap(in, out, in.data, bytes_at(in.data) + out.bytes() * static_cast<std::size_t>(rank));
   return {.call = reducing_call(Collective::reduce_scatter, in.dtype, op, in.elements),
           .input = bytes_at(in.data),
@@ -118,7 +131,7 @@ Request allgather_request(const ConstBuffer& in, const Buffer& out, int rank, in
   check_buffer(in, "in");
   check_buffer(out, "out");
   check_same_dtype(in, out);
-  check_elements("out", out.elements, in.elements * static_cast<std::size_t>(ranks), "a share for each rank");
+  check_elements("out", out.elements, times(in.elements, ranks), "a share for each rank");
   Request request{.call = collective_call(Collective::allgather, in.dtype, out.elements),
                   .input = bytes_at(in.data),
                   .output = bytes_at(out.data),
@@ -179,7 +192,7 @@ Request gather_request(const ConstBuffer& in, const Buffer& out, int root, int r
                        const CallOptions& options) {
   check_buffer(in, "in");
   check_rank("root", root, ranks);
-  const std::size_t all = in.elements * static_cast<std::size_t>(ranks);
+  const std::size_t all = times(in.elements, ranks);
   Request request{.call = collective_call(Collective::gather, in.dtype, all, root),
                   .input = bytes_at(in.data),
                   .share = in.elements,
@@ -199,7 +212,7 @@ Request scatter_request(const ConstBuffer& in, const Buffer& out, int root, int 
                         const CallOptions& options) {
   check_buffer(out, "out");
   check_rank("root", root, ranks);
-  const std::size_t all = out.elements * static_cast<std::size_t>(ranks);
+  const std::size_t all = times(out.elements, ranks);
   if (rank == root) {
     check_buffer(in, "in");
     check_same_dtype(in, out);
@@ -243,7 +256,7 @@ Request uneven_all_to_all_request(const ConstBuffer& in, std::span<const std::si
   check_elements("from", from[rank], to[rank], "for this rank itself, as `to` says");
   for (const std::span<const std::size_t> counts : {to, from}) {
     for (const std::size_t count : counts) {
-      if (count * bytes_of(in.dtype) > transport::wire::kMostBytes) {
+      if (count > transport::wire::kMostBytes / bytes_of(in.dtype)) {
         throw UsageError(
             fmt::format("a share of {} elements of {} is too large for an uneven all_to_all, where each is one "
                         "message of at most {} bytes: call it for parts of the shares",

@@ -203,7 +203,7 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
   return communicators;
 }
 
-Communicator join(const Joining& joining, const InitOptions& options) {
+Communicator join(const Joining& joining, const InitOptions& options) try {
   const int rank = joining.rank;
   const int ranks = joining.ranks;
   const std::string asked = environment("TRIREME_TRANSPORT");
@@ -291,6 +291,11 @@ Communicator join(const Joining& joining, const InitOptions& options) {
     for (int peer = 0; peer < ranks; ++peer) hosts[peer] = peer;
   }
   return first_communicator(world, rank, std::move(hosts));
+} catch (const nlohmann::json::exception& error) {
+  throw ProtocolError(
+      fmt::format("a rank announced itself in a way that this build does not understand ({}): build all "
+                  "ranks' programs with the same Trireme",
+                  error.what()));
 }
 
 Communicator init(const InitOptions& asked) {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
-#include <new>
+#include <limits>
 
 namespace trireme {
 namespace {
@@ -28,9 +28,11 @@ std::shared_ptr<std::byte> shared_memory(Engine& engine, std::size_t bytes, Cont
     return {data, [arena](std::byte* start) { arena->give_back(start); }};
   }
   constexpr std::size_t kPage = 4096;
-  auto* data =
-      static_cast<std::byte*>(std::aligned_alloc(kPage, (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage));
-  if (data == nullptr) throw std::bad_alloc();
+  const bool possible = bytes <= std::numeric_limits<std::ptrdiff_t>::max() - kPage;
+  void* const memory =
+      possible ? std::aligned_alloc(kPage, (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage) : nullptr;
+  if (memory == nullptr) throw UsageError(fmt::format("there is no room for {} bytes of memory", bytes));
+  auto* data = static_cast<std::byte*>(memory);
   std::memset(data, 0, bytes);
   return {data, [](std::byte* start) { std::free(start); }};
 }
@@ -52,7 +54,11 @@ Communicator::State::State(std::shared_ptr<World> world_of, std::uint32_t contex
 }
 
 Communicator::State::~State() {
-  close();
+  try {
+    close();
+  } catch (const Error&) {
+    // Who wants to know calls close().
+  }
   world->engine->remove(*this);
 }
 
@@ -234,6 +240,7 @@ void Communicator::State::choose_segments(Operation& operation, const Request& r
 }
 
 Clock::duration Communicator::State::patience(const CallOptions& options) const {
+  if (options.deadline.count() < 0) throw UsageError("a call can't have a deadline before it begins");
   return options.deadline.count() > 0 ? at_most_years(options.deadline) : world->patience;
 }
 

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 namespace trireme {
 namespace {
@@ -25,6 +26,11 @@ using transport::Envelope;
 /// How long the news of an error may take to go out, and how often is looked meanwhile who is gone.
 constexpr auto kFarewell = 500ms;
 constexpr auto kLook = 10ms;
+
+/// Of what several ranks have found: the gravest, and of two of a kind the one that says more.
+bool is_better(const std::string& news, const std::string& than) {
+  return std::tuple(news[0], than.size(), news) < std::tuple(than[0], news.size(), than);
+}
 
 }  // namespace
 
@@ -81,6 +87,7 @@ void Engine::shut_down() {
   failed_ = true;
   ready_.clear();
   early_.clear();
+  early_begin_ = 0;
   take_submitted();
   // Their messages may still be in the hands of peers.
   buried_ = active_;
@@ -113,7 +120,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   }
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
     knows_[peer] = true;
-    if (failing_) news_ = std::min(news_, text);
+    if (failing_) news_ = std::min(news_, text, is_better);
     fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
     return;
   }
@@ -225,8 +232,10 @@ void Engine::disagree(std::uint32_t sequence, int peer, const Call& theirs, cons
     return fmt::format("{} called {}{}", parts_.names[rank], receives ? "receive for a " : "", call.describe());
   };
   const bool first = me < peer;
-  fail(ErrorKind::usage, fmt::format("ranks disagree: {}, but {}, as {}", first ? say(me, mine) : say(peer, theirs),
-                                     first ? say(peer, theirs) : say(me, mine), which));
+  const bool in_counts = mine.shape != 0 && theirs.shape != 0 && mine.describe() == theirs.describe();
+  fail(ErrorKind::usage,
+       fmt::format("ranks disagree: {}, but {}{}, as {}", first ? say(me, mine) : say(peer, theirs),
+                   first ? say(peer, theirs) : say(me, mine), in_counts ? " with other counts" : "", which));
 }
 
 void Engine::lost(int peer, const std::string& why) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <thread>
 
 namespace trireme::test {
 namespace {
@@ -40,6 +41,7 @@ class Disagree : public ::testing::TestWithParam<Way> {
         EXPECT_NE(said[rank].find(word), std::string::npos) << word << "\n" << said[rank];
       }
       EXPECT_EQ(again[rank], said[rank]);
+      EXPECT_EQ(said[rank], said[0]);
     }
   }
 
@@ -207,7 +209,7 @@ TEST_P(Disagree, UnevenShares) {
         std::vector<float> m(1100), out(3000);
         w.allgather(m, out, other);
       },
-      {"allgather"});
+      {"allgather", "with other counts"});
   expect_found(
       3, 2,
       [&](Communicator& w) {
@@ -220,6 +222,60 @@ TEST_P(Disagree, UnevenShares) {
         w.all_to_all(m, to, out, even);
       },
       {"all_to_all", "which expects 1000"});
+}
+
+// Counts of the same sum whose hashes are the same too.
+TEST_P(Disagree, UnevenSharesThatLookAlike) {
+  expect_found(
+      2, 1,
+      [&](Communicator& w) {
+        std::vector<float> m(500'000), out(1'000'000);
+        w.allgather(m, out, std::vector<std::size_t>{500'000, 500'000});
+      },
+      [&](Communicator& w) {
+        std::vector<float> m(396'345), out(1'000'000);
+        w.allgather(m, out, std::vector<std::size_t>{603'655, 396'345});
+      },
+      {"allgather of f32 in uneven shares", "which expects"});
+}
+
+TEST_P(Disagree, Splits) {
+  expect_found(
+      2, 1, [](Communicator& w) { (void)w.split(0, 0); },
+      [](Communicator& w) {
+        std::vector<std::int64_t> m(3), out(6);
+        w.allgather(m, out);
+      },
+      {"called split", "allgather of 6 i64"});
+}
+
+TEST_P(Disagree, LargeMessages) {
+  expect_found(
+      3, 1,
+      [](Communicator& w) {
+        std::vector<float> m(3'000'000), out(3'000'000);
+        w.all_to_all(m, out);
+      },
+      [](Communicator& w) {
+        std::vector<float> m(1'000'000), out(3'000'000);
+        w.allgather(m, out);
+      },
+      {"all_to_all of 3000000 f32", "allgather of 3000000 f32"});
+}
+
+// Nobody waits for anybody in these, and nothing is called afterwards that could show it.
+TEST_P(Disagree, InTheLastCallShowsWhenTheyClose) {
+  Cluster cluster(GetParam(), 2, seconds(30));
+  const auto said = cluster.outcomes([&](Communicator& w) {
+    std::vector<float> m(3);
+    w.broadcast(m, w.rank());
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    w.close();
+  });
+  for (const std::string& each : said) {
+    EXPECT_EQ(each.find("UsageError: ranks disagree"), 0) << each;
+    EXPECT_NE(each.find("broadcast of 3 f32, root 1"), std::string::npos) << each;
+  }
 }
 
 TEST_P(Disagree, Messages) {

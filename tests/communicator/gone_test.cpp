@@ -95,6 +95,25 @@ TEST_P(Gone, WhatARankSentBeforeItLeftIsReceived) {
   EXPECT_EQ(said.find("PeerError"), 0) << said;
 }
 
+// Nobody is gone here, but one is far behind: what came meanwhile does not make it slower and slower.
+TEST_P(Gone, WhoIsFarBehindCatchesUp) {
+  Cluster cluster(GetParam(), 2, 60s);
+  const auto begin = Clock::now();
+  cluster.run([&](Communicator& world) {
+    const int many = kEffort == 1 ? 4'000 : 40'000;
+    std::vector<int> data(16), last(1);
+    if (world.rank() == 1) world.receive(last, 0);
+    for (int i = 0; i < many; ++i) {
+      data[0] = i;
+      if (world.rank() == 1) data[0] = -1;
+      world.broadcast(data, 0);
+      ASSERT_EQ(data[0], i);
+    }
+    if (world.rank() == 0) world.send(last, 1);
+  });
+  EXPECT_LT(Clock::now() - begin, 20s);
+}
+
 TEST_P(Gone, LargeUnevenSharesOutliveTheirSender) {
   for (int again = 0; again < 5; ++again) {
     Cluster cluster(GetParam(), 2, 20s);

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 namespace trireme::test {
@@ -122,6 +123,34 @@ TEST_P(Usage, SharesThatAreTooLarge) {
               std::string::npos);
     world.barrier();
   });
+}
+
+TEST_P(Usage, SizesThatNoMemoryHas) {
+  float one = 0;
+  const std::size_t many = std::size_t{1} << 62;
+  const Buffer huge(&one, many, Dtype::f32);
+  const ConstBuffer nothing(&one, 0, Dtype::f32);
+  const Buffer bytes(&one, many, Dtype::u8);
+  const ConstBuffer no_bytes(&one, 0, Dtype::u8);
+  expect_refused(
+      "more than there can be", [&](Communicator& w) { w.reduce_scatter(nothing, huge); }, 4);
+  expect_refused(
+      "must have", [&](Communicator& w) { w.reduce_scatter(no_bytes, bytes); }, 4);
+  expect_refused(
+      "must have", [&](Communicator& w) { w.scatter(no_bytes, bytes, w.rank()); }, 4);
+  expect_refused(
+      "must have",
+      [&](Communicator& w) {
+        w.all_to_all(no_bytes, std::vector<std::size_t>(4, many), Buffer(&one, 0, Dtype::u8),
+                     std::vector<std::size_t>(4, many));
+      },
+      4);
+  expect_refused("no room", [&](Communicator& w) { (void)w.window(std::numeric_limits<std::size_t>::max()); });
+  expect_refused("no room", [&](Communicator& w) { (void)w.window(std::size_t{1} << 50); });
+}
+
+TEST_P(Usage, DeadlinesBeforeTheBeginning) {
+  expect_refused("deadline", [&](Communicator& w) { w.barrier({.deadline = std::chrono::milliseconds(-1)}); });
 }
 
 // `in` and `out` may start at one address where a rank sends or receives nothing.
