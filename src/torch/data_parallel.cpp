@@ -223,7 +223,9 @@ void DataParallel::after_forward(const std::vector<torch::Tensor*>& results, boo
 }
 void DataParallel::set_sync(bool sync) { impl_->reducer().set_sync(sync); }
 bool DataParallel::syncs() const { return impl_->reducer().syncs(); }
-void DataParallel::weigh(double samples) { impl_->reducer().weigh(samples); }
+torch::Tensor DataParallel::weigh(const torch::Tensor& loss, double samples) {
+  return impl_->reducer().weigh(loss, samples);
+}
 const StepTimes& DataParallel::times() const { return impl_->reducer().times(); }
 std::vector<GradientBucket> DataParallel::buckets() const { return impl_->reducer().buckets(); }
 

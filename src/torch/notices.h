@@ -15,6 +15,7 @@ namespace trireme::detail {
 enum class Announced : std::int64_t {
   nothing,
   buffers,     ///< the broadcast of buffers
+  at_work,     ///< the count of ranks that have a batch
   weights,     ///< the sum of weights
   bucket,      ///< the start of a bucket's reduction; `which` is its index
   reduced,     ///< the end of all of them

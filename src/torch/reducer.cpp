@@ -9,6 +9,8 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -126,12 +128,10 @@ void Reducer::before_forward() {
 void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_known) {
   times_.forward.end = Clock::now();
   if (!at::GradMode::is_enabled()) return;
-  if (weighted_ && !all_known) {
-    give_up(ranks_,
-            "weigh() can't see all tensors in what forward returns; let it return tensors, or tuples, vectors, maps or "
-            "optionals of them");
+  if (notices_) {
+    announce(Announced::at_work);
+    count_at_work(1);
   }
-  if (weighted_ || notices_) exchange_weights(results);
   if (!sync_) return;
   ++forwards_;
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
@@ -146,36 +146,24 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
 
 void Reducer::use(std::shared_ptr<Notices> notices) {
   notices_ = std::move(notices);
-  if (notices_) weights_ = nullptr;  // they are not of ranks that may run out
+  at_work_ = nullptr;
 }
 
-void Reducer::weigh(double samples) {
-  if (!(samples >= 0)) throw UsageError(fmt::format("a rank can't have {} samples", samples));
-  weighted_ = true;
-  weight_ = samples;
-}
-
-// The loss of a rank counts by its part of all samples, so what comes back from it is scaled where it enters the model:
-// later it would be too late for batch norm, which mixes the gradients of all ranks on the way.
-void Reducer::exchange_weights(const std::vector<at::Tensor*>& results) {
+// The loss of a rank counts by its part of all samples. It is scaled before anything goes back from it: later would be
+// too late for batch norm, which mixes the gradients of all ranks on the way.
+at::Tensor Reducer::weigh(const at::Tensor& loss, double samples) {
+  if (!(samples >= 0) || std::isinf(samples)) give_up(ranks_, fmt::format("a rank can't have {} samples", samples));
   announce(Announced::weights);
-  const auto weights = std::make_shared<Weights>();
-  weights->sums = {weight_, 1};
-  weights->handle = ranks_.allreduce_async(weights->sums);
-  weights_ = weights;
-  if (!weighted_) return;
-  for (at::Tensor* result : results) {
-    if (!result->defined() || !result->requires_grad()) continue;
-    // The user's alone: what the model itself goes on with, as where one result is computed from another, is scaled
-    // with that.
-    *result = result->view_as(*result);
-    // Nothing of this object: a result may outlive it.
-    result->register_hook([world = ranks_, weights, own = weight_](const at::Tensor& gradient) {
-      const double ranks = weights->ranks();
-      if (!(weights->sums[0] > 0)) give_up(world, "no rank has any samples in this step: all weights are 0");
-      return gradient * (own * ranks / weights->sums[0]);
-    });
-  }
+  std::array<double, 2> sums = {samples, 1};
+  ranks_.allreduce(sums);
+  if (!(sums[0] > 0)) give_up(ranks_, "no rank has any samples in this step: all weights are 0");
+  return loss * (samples * sums[1] / sums[0]);
+}
+
+void Reducer::count_at_work(double own) {
+  at_work_ = std::make_unique<AtWork>();
+  at_work_->count[0] = own;
+  at_work_->handle = ranks_.allreduce_async(at_work_->count);
 }
 
 void Reducer::announce(Announced what, std::int64_t which) {
@@ -213,7 +201,7 @@ void Reducer::begin_backward() {
             "outside "
             "no_sync, since the last backward");
   }
-  if (notices_ && !weights_) {
+  if (notices_ && !at_work_) {
     give_up(ranks_, "a Join was made between this backward and its forward: make it before the forward");
   }
   in_backward_ = true;
@@ -262,7 +250,7 @@ void Reducer::launch_filled() {
 void Reducer::launch(int index) {
   buckets_[index].filled = Clock::now();
   // Ranks that have run out of batches do not count.
-  if (notices_) shown_[index].gradients.div_(weights_->ranks());
+  if (notices_) shown_[index].gradients.div_(at_work_->ranks());
   announce(Announced::bucket, index);
   start_reduction(index);
 }
@@ -383,7 +371,7 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
   const at::Tensor all_indices = gather(indices.t().contiguous(), {0, indices.size(0)}).t();
   const at::Tensor all_values = gather(values, values.sizes().vec());
   at::Tensor sum = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
-  sum = sum / (notices_ ? weights_->ranks() : ranks_.ranks());
+  sum = sum / (notices_ ? at_work_->ranks() : ranks_.ranks());
   parameters_[number].tensor.mutable_grad() = sum;
 }
 
@@ -424,10 +412,12 @@ void Reducer::take_order(int root) {
 
 void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped) {
   switch (notice.what) {
-    case Announced::weights:
-      weights_ = std::make_shared<Weights>();
-      weights_->handle = ranks_.allreduce_async(weights_->sums);
+    case Announced::at_work: count_at_work(0); break;
+    case Announced::weights: {
+      std::array<double, 2> nothing = {};
+      ranks_.allreduce(nothing);
       break;
+    }
     case Announced::bucket:
       shown_[notice.which].gradients.zero_();
       buckets_[notice.which].filled = Clock::now();

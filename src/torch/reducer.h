@@ -44,7 +44,7 @@ class Reducer {
 
   void set_sync(bool sync) { sync_ = sync; }
   bool syncs() const { return sync_; }
-  void weigh(double samples);
+  at::Tensor weigh(const at::Tensor& loss, double samples);
   const StepTimes& times() const { return times_; }
   const std::vector<GradientBucket>& buckets() const { return shown_; }
 
@@ -72,17 +72,17 @@ class Reducer {
     StepTimes::Clock::time_point filled;
   };
 
-  /// What all ranks that have a batch say of it.
-  struct Weights {
-    std::array<double, 2> sums{};  ///< of the weights, and of the ranks
+  /// How many ranks have a batch.
+  struct AtWork {
+    std::array<double, 1> count{};
     Handle handle;
     double ranks() {
       handle.wait();
-      return sums[1];
+      return count[0];
     }
   };
 
-  void exchange_weights(const std::vector<at::Tensor*>& results);
+  void count_at_work(double own);
   void add_hook(int number);
   void follow(int number);
   void build(std::span<const int> order);
@@ -128,9 +128,7 @@ class Reducer {
   std::vector<bool> in_graph_;      ///< with a static graph: those that get gradients here
   std::vector<bool> has_gradient_;  ///< on any rank
 
-  bool weighted_ = false;
-  double weight_ = 1;
-  std::shared_ptr<Weights> weights_;  ///< of the last forward
+  std::unique_ptr<AtWork> at_work_;  ///< in the last forward, while ranks may join
 
   StepTimes times_;
 };

@@ -76,11 +76,48 @@ TEST_P(Gradients, OfUnevenSharesAreWeighted) {
     const Batch own = joined.rows(begin, begin + world.rank() + 1);
     for (int step = 0; step < 2; ++step) {
       net->zero_grad();
-      model.weigh(world.rank() + 1);
-      loss_of(model(own.x), own).backward();
+      model.weigh(loss_of(model(own.x), own), world.rank() + 1).backward();
       EXPECT_LE(largest_difference(gradients_of(*net), expected), tolerance(dtype()));
     }
   });
+}
+
+// What happens to the model's results on their way to the loss, and which of them, is the user's business.
+TEST_P(Gradients, OfUnevenSharesAreWeightedOnceHoweverTheModelIsUsed) {
+  using Models = std::vector<std::function<Tensor(const Tensor&)>>;
+  const std::vector<std::function<Tensor(const Models&, const Tensor&)>> uses = {
+      [](const Models& models, const Tensor& x) {
+        Tensor out = models[0](x);
+        return out.mul_(3);
+      },
+      [](const Models& models, const Tensor& x) {
+        const Tensor again = torch::tanh(models[0](x)).matmul(torch::ones({3, 5}, x.options()));
+        return models[0](again);
+      },
+      [](const Models& models, const Tensor& x) {
+        const Tensor next = torch::tanh(models[0](x)).matmul(torch::ones({3, 5}, x.options()));
+        return models[1](next);
+      },
+  };
+  const Batch joined = make_batch(ranks() * (ranks() + 1) / 2, dtype());
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    Mlp first = make_mlp(dtype()), second = make_mlp(dtype(), 2);
+    const Models plain = {[&](const Tensor& x) { return first(x); }, [&](const Tensor& x) { return second(x); }};
+    loss_of(uses[use](plain, joined.x), joined).backward();
+    on_all([&](Communicator& world) {
+      Mlp own_first = make_mlp(dtype()), own_second = make_mlp(dtype(), 2);
+      DistributedDataParallel one(own_first, world, options()), two(own_second, world, options());
+      const Models models = {[&](const Tensor& x) { return one(x); }, [&](const Tensor& x) { return two(x); }};
+      const int begin = world.rank() * (world.rank() + 1) / 2;
+      const Batch own = joined.rows(begin, begin + world.rank() + 1);
+      const Tensor loss = loss_of(uses[use](models, own.x), own);
+      one.weigh(loss, world.rank() + 1).backward();
+      // They are up to ten times as large as those of one pass.
+      EXPECT_LE(largest_difference(gradients_of(*own_first), gradients_of(*first)), 10 * tolerance(dtype())) << use;
+      if (!second->first->weight.grad().defined()) return;
+      EXPECT_LE(largest_difference(gradients_of(*own_second), gradients_of(*second)), 10 * tolerance(dtype())) << use;
+    });
+  }
 }
 
 TEST_P(Gradients, OfSeveralForwardsBeforeBackward) {
@@ -161,6 +198,35 @@ INSTANTIATE_TEST_SUITE_P(All, Gradients, ::testing::ValuesIn(cases()), [](const 
   return to_string(test.param.way) + "_" + std::to_string(test.param.ranks) + "_ranks_" +
          (test.param.dtype == torch::kFloat32 ? "f32_" : "f64_") + std::to_string(test.param.bucket_bytes);
 });
+
+TEST(Weights, OfZeroDoNotCount) {
+  const Batch batch = make_batch(kRows, torch::kFloat64);
+  const auto expected = reference(batch, torch::kFloat64);
+  on_ranks(3, [&](Communicator& world) {
+    Mlp net = make_mlp(torch::kFloat64);
+    DistributedDataParallel model(net, world);
+    // Rank 0 has no samples at all, and rank 1 has some that are not to count.
+    const Batch own = batch.rows(0, world.rank() == 0 ? 0 : kRows);
+    const Tensor scale = torch::full({}, world.rank() == 1 ? 5.0 : 1.0, torch::kFloat64);
+    model.weigh(loss_of(model(own.x) * scale, own), world.rank() == 2 ? kRows : 0).backward();
+    EXPECT_LE(largest_difference(gradients_of(*net), expected), 1e-15);
+  });
+}
+
+TEST(Weights, ThatCanNotBeAreNamed) {
+  const auto say = [](const std::function<double(int)>& samples) {
+    return outcomes(3, [&](Communicator& world) {
+      Mlp net = make_mlp(torch::kFloat64);
+      DistributedDataParallel model(net, world);
+      const Batch batch = make_batch(kRows, torch::kFloat64);
+      model.weigh(loss_of(model(batch.x), batch), samples(world.rank())).backward();
+    });
+  };
+  expect_all_say(say([](int) { return 0.0; }), {"no rank has any samples"});
+  const auto negative = say([](int rank) { return rank == 1 ? -1.0 : 1.0; });
+  expect_all_say(negative, {"a rank can't have -1 samples"});
+  expect_all_say({negative[0], negative[2]}, {"rank 1"});
+}
 
 // Rank 0's statistics come before each forward, and the forward before it still has its backward to do.
 TEST(Buffers, MayComeBetweenForwardAndBackward) {
@@ -258,8 +324,8 @@ TEST(Hook, ReducesInsteadOfAllreduce) {
       const Batch own = joined.rows(kRows * world.rank(), kRows * (world.rank() + 1));
       for (int step = 0; step < 2; ++step) {
         net->zero_grad();
-        if (weighs) model.weigh(kRows);
-        loss_of(model(own.x), own).backward();
+        const Tensor loss = loss_of(model(own.x), own);
+        (weighs ? model.weigh(loss, kRows) : loss).backward();
         EXPECT_LE(largest_difference(gradients_of(*net), expected), 1e-15);
       }
     });

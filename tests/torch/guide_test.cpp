@@ -135,8 +135,8 @@ TEST(Guide, Weigh) {
     const std::int64_t begin = world.rank() * (world.rank() + 1) / 2;
     const Batch batch = rows(begin, begin + world.rank() + 1);
     // guide: weigh
-    model.weigh(static_cast<double>(batch.data.size(0)));  // before forward, on every rank
-    torch::mse_loss(model(batch.data), batch.target).backward();
+    const torch::Tensor loss = torch::mse_loss(model(batch.data), batch.target);
+    model.weigh(loss, static_cast<double>(batch.data.size(0))).backward();  // on every rank
     // end
     optimizer.step();
     expect_close(net->parameters(), after_one_step(rows(0, 6)));
@@ -154,9 +154,9 @@ TEST(Guide, Join) {
     // guide: join
     trireme::Join join(model, [&] { optimizer.step(); });
     for (const auto& batch : batches) {  // another number of them on each rank
-      model.weigh(static_cast<double>(batch.data.size(0)));
       optimizer.zero_grad();
-      torch::mse_loss(model(batch.data), batch.target).backward();
+      const torch::Tensor loss = torch::mse_loss(model(batch.data), batch.target);
+      model.weigh(loss, static_cast<double>(batch.data.size(0))).backward();
       optimizer.step();
     }
     join.finish();  // returns when no rank has batches left

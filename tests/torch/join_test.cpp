@@ -133,17 +133,18 @@ void expect_as_alone(const Plan& plan) {
     const std::vector<int>& rows = plan.rows[world.rank()];
     for (std::size_t step = 0; step < rows.size(); ++step) {
       const Batch batch = make_batch(world.rank(), static_cast<int>(step), rows[step]);
-      if (plan.weighs) model.weigh(rows[step]);
       own.zero_grad();
-      loss_of(model(batch.x), batch).backward();
+      const Tensor loss = loss_of(model(batch.x), batch);
+      (plan.weighs ? model.weigh(loss, rows[step]) : loss).backward();
       own.step();
     }
     join.finish();
     EXPECT_LE(largest_difference(state_of(*net), state_of(*alone)), 1e-13) << "rank " << world.rank();
     // And as if nothing had happened.
-    if (plan.weighs) model.weigh(2);
     own.zero_grad();
-    loss_of(model(torch::ones({2, 4}, torch::kFloat64)), {{}, torch::ones({2, 2}, torch::kFloat64)}).backward();
+    const Tensor loss =
+        loss_of(model(torch::ones({2, 4}, torch::kFloat64)), {{}, torch::ones({2, 2}, torch::kFloat64)});
+    (plan.weighs ? model.weigh(loss, 2) : loss).backward();
   });
 }
 

@@ -69,8 +69,10 @@ TEST_P(Training, WithBatchNormIsThatOfOneProcess) {
     DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 300});
     const auto own_optimizer = make_optimizer(net, c.adam);
     const std::int64_t begin = rows_before(world.rank()), end = begin + rows_of(world.rank());
-    if (c.uneven) model.weigh(static_cast<double>(end - begin));
-    const auto pass = [&](const Batch& batch) { (loss_of(model(batch.x), batch) / c.passes).backward(); };
+    const auto pass = [&](const Batch& batch) {
+      const Tensor loss = loss_of(model(batch.x), batch) / c.passes;
+      (c.uneven ? model.weigh(loss, static_cast<double>(end - begin)) : loss).backward();
+    };
     for (int step = 0; step < kSteps; ++step) {
       own_optimizer->zero_grad();
       for (int i = 0; i + 1 < c.passes; ++i) {

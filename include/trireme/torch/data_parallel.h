@@ -102,7 +102,7 @@ class DataParallel {
   void after_forward(const std::vector<torch::Tensor*>& results, bool all_known);
   void set_sync(bool sync);
   bool syncs() const;
-  void weigh(double samples);
+  torch::Tensor weigh(const torch::Tensor& loss, double samples);
   const StepTimes& times() const;
   std::vector<GradientBucket> buckets() const;
 
@@ -200,10 +200,10 @@ class DistributedDataParallel {
   };
   NoSync no_sync() { return NoSync(*core_); }
 
-  /// This rank's loss is the mean over so many samples: from the next forward on its gradients are weighted by them, so
-  /// that they are those of the joined batch even if ranks have different shares of it. All ranks call it, or none
-  /// does.
-  void weigh(double samples) { core_->weigh(samples); }
+  /// The loss of this rank, a mean over so many samples, scaled by its part of all ranks' samples: backward of it gives
+  /// the gradients of the joined batch even if ranks have different shares of it. All ranks call it, or none does; a
+  /// loss that goes through several models is weighed once, by any of them.
+  [[nodiscard]] torch::Tensor weigh(const torch::Tensor& loss, double samples) { return core_->weigh(loss, samples); }
 
   /// What the last step spent its time on.
   const StepTimes& times() const { return core_->times(); }

@@ -5,7 +5,7 @@
 //   join.finish();
 //
 // A rank that has run out of batches takes part in what the others still do, in finish(), with gradients of zero that
-// do not count: the mean is that of the ranks which have batches, weighted by their samples if they call weigh(). It
+// do not count: the mean is that of the ranks which have batches, weighted by their samples if they weigh() their losses. It
 // applies the same gradients as they do, so that model and optimiser stay the same on all ranks. SyncBatchNorm modules
 // of the model take part too. Gradients that a rank has gathered within no_sync() when it runs out are dropped. While a
 // Join lives, every reduction is announced by a small one. It is for one pass over the batches: each epoch has its own.
