@@ -13,7 +13,6 @@
 #include <cmath>
 #include <numeric>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <utility>
 
@@ -21,20 +20,6 @@ namespace trireme::detail {
 namespace {
 
 using Clock = StepTimes::Clock;
-
-class Hook final : public torch::autograd::FunctionPostHook {
- public:
-  explicit Hook(std::function<void()> called) : called_(std::move(called)) {}
-
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    called_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> called_;
-};
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && !a.is_sparse() && a.data_ptr() == b.data_ptr() && a.strides() == b.strides();
@@ -58,16 +43,23 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
   }
   build(order);
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) add_hook(i);
+  anchor_ = at::zeros({}, at::kDouble).requires_grad_();
+  anchor_accumulator_ = torch::autograd::impl::grad_accumulator(anchor_);
+  anchor_hook_ = anchor_accumulator_->add_post_hook(std::make_unique<PostHook>([this] {
+    anchor_.mutable_grad().reset();
+    if (sync_ && !in_backward_) begin_backward();
+  }));
 }
 
 Reducer::~Reducer() {
+  anchor_accumulator_->del_post_hook(anchor_hook_);
   for (Parameter& parameter : parameters_) parameter.accumulator->del_post_hook(parameter.hook);
 }
 
 void Reducer::add_hook(int number) {
   Parameter& parameter = parameters_[number];
   parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.tensor);
-  parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<Hook>([this, number] { came(number); }));
+  parameter.hook = parameter.accumulator->add_post_hook(std::make_unique<PostHook>([this, number] { came(number); }));
   number_of_[parameter.accumulator.get()] = number;
 }
 
@@ -135,13 +127,26 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
   if (!sync_) return;
   ++forwards_;
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
-  if (!finds_unused()) return;
-  if (!all_known) {
+  if (finds_unused() && !all_known) {
     give_up(ranks_,
             "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
             "vectors, maps or optionals of them");
   }
-  mark_used(results, number_of_, reachable_);
+  const bool may_use_none = finds_unused() || (options_.static_graph && std::ranges::count(in_graph_, true) == 0);
+  if (!may_use_none || !all_known) return;
+  std::vector<bool> used(parameters_.size());
+  mark_used(results, number_of_, used);
+  for (std::size_t i = 0; i < used.size(); ++i) reachable_[i] = reachable_[i] || used[i];
+  if (std::ranges::count(used, true) == 0) tie_to_anchor(results);
+}
+
+// No gradient of a parameter will say that backward has come, and the other ranks wait for this one: results depend on
+// something else of this object.
+void Reducer::tie_to_anchor(const std::vector<at::Tensor*>& results) {
+  for (at::Tensor* result : results) {
+    if (!result->defined() || result->layout() != at::kStrided) continue;
+    if (result->is_floating_point() || result->is_complex()) *result = *result + anchor_.to(result->scalar_type());
+  }
 }
 
 void Reducer::use(std::shared_ptr<Notices> notices) {

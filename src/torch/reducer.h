@@ -84,6 +84,7 @@ class Reducer {
 
   void count_at_work(double own);
   void add_hook(int number);
+  void tie_to_anchor(const std::vector<at::Tensor*>& results);
   void follow(int number);
   void build(std::span<const int> order);
   void came(int number);
@@ -116,6 +117,10 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::vector<GradientBucket> shown_;
   std::size_t launched_ = 0;
+
+  at::Tensor anchor_;  ///< 0; what results depend on that depend on no parameter
+  std::shared_ptr<torch::autograd::Node> anchor_accumulator_;
+  std::uintptr_t anchor_hook_ = 0;
 
   bool sync_ = true;
   bool in_backward_ = false;

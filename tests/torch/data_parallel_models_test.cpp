@@ -122,6 +122,55 @@ TEST(Unused, ButWithoutSync) {
   });
 }
 
+/// Leaves what it gets as it is, or not.
+struct OptionalImpl : torch::nn::Module {
+  OptionalImpl() { register_module("inner", inner); }
+  Tensor forward(const Tensor& x, bool uses) { return uses ? inner(x) : x.view({1, 2}); }
+  torch::nn::Linear inner{2, 2};
+};
+TORCH_MODULE(Optional);
+
+TEST(Unused, MayBeAllOnOneRank) {
+  for (const bool is_static : {false, true}) {
+    for (const bool needs_gradient : {false, true}) {
+      for (const int without : {0, 1}) {
+        on_ranks(3, [&](Communicator& world) {
+          Optional net;
+          DistributedDataParallel model(net, world, {.find_unused_parameters = !is_static, .static_graph = is_static});
+          const bool uses = world.rank() != without;
+          for (int step = 1; step <= 4; ++step) {
+            net->zero_grad(step == 2);
+            const Tensor x = torch::full({1, 2}, static_cast<double>(step)).requires_grad_(needs_gradient);
+            Tensor out = model(x, uses || (!is_static && step == 4));
+            out.mul_(2);
+            out.sum().backward();
+            const double mean = !is_static && step == 4 ? 2 * step : 2 * step * 2 / 3.0;
+            EXPECT_FLOAT_EQ(net->inner->weight.grad()[0][0].item<float>(), static_cast<float>(mean)) << step;
+            if (!uses && needs_gradient && step < 4) {
+              EXPECT_EQ(x.grad()[0][0].item<float>(), 2.0F);
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST(Unused, MayBeAllOnAllRanks) {
+  on_ranks(2, [](Communicator& world) {
+    Optional net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    const Tensor x = torch::ones({1, 2}).requires_grad_();
+    const Tensor out = model(x, false);
+    const Tensor slope = torch::autograd::grad({out.sum()}, {x}, {}, true)[0];  // no backward, so nothing is reduced
+    EXPECT_EQ(slope[0][0].item<float>(), 1.0F);
+    out.sum().backward();
+    EXPECT_FALSE(net->inner->weight.grad().defined());
+    model(x, true).sum().backward();
+    EXPECT_EQ(net->inner->weight.grad()[0][0].item<float>(), 1.0F);
+  });
+}
+
 TEST(Unused, AreNamedIfTheGraphIsNotStatic) {
   const auto said = outcomes(2, [](Communicator& world) {
     Heads net;
