@@ -165,6 +165,9 @@ at::Tensor Reducer::weigh(const at::Tensor& loss, double samples) {
   return loss * (samples * sums[1] / sums[0]);
 }
 
+// Those that have run out of batches do not.
+double Reducer::ranks_that_count() { return notices_ ? at_work_->ranks() : ranks_.ranks(); }
+
 void Reducer::count_at_work(double own) {
   at_work_ = std::make_unique<AtWork>();
   at_work_->count[0] = own;
@@ -252,10 +255,14 @@ void Reducer::launch_filled() {
   while (launched_ < buckets_.size() && buckets_[launched_].missing == 0) launch(static_cast<int>(launched_++));
 }
 
+// Halves that are added up first may be too large for their type where their mean is not.
+bool Reducer::adds_parts(int index) const {
+  return notices_ || (!options_.hook && shown_[index].gradients.scalar_type() == at::kHalf);
+}
+
 void Reducer::launch(int index) {
   buckets_[index].filled = Clock::now();
-  // Ranks that have run out of batches do not count.
-  if (notices_) shown_[index].gradients.div_(at_work_->ranks());
+  if (adds_parts(index)) shown_[index].gradients.div_(ranks_that_count());
   announce(Announced::bucket, index);
   start_reduction(index);
 }
@@ -267,7 +274,7 @@ void Reducer::start_reduction(int index) {
     if (notices_) gradients.mul_(ranks_.ranks());
     options_.hook->start(shown_[index], ranks_);
   } else {
-    buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), notices_ ? Op::sum : Op::average);
+    buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), adds_parts(index) ? Op::sum : Op::average);
   }
 }
 
@@ -354,7 +361,7 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
     no_rows[0] = 0;
     own = at::sparse_coo_tensor(at::empty({1, 0}, at::kLong), at::empty(no_rows, like.options()), like.sizes());
   }
-  own = own.coalesce();
+  own = (own / ranks_that_count()).coalesce();
   const at::Tensor indices = own.indices().contiguous();
   const at::Tensor values = own.values().contiguous();
   const std::int64_t mine = indices.size(1);
@@ -375,9 +382,7 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
   // Indices lie one column an entry: rows of them can be put one after the other.
   const at::Tensor all_indices = gather(indices.t().contiguous(), {0, indices.size(0)}).t();
   const at::Tensor all_values = gather(values, values.sizes().vec());
-  at::Tensor sum = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
-  sum = sum / (notices_ ? at_work_->ranks() : ranks_.ranks());
-  parameters_[number].tensor.mutable_grad() = sum;
+  parameters_[number].tensor.mutable_grad() = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
 }
 
 // A parameter that nobody used keeps the gradient that it had, or none.

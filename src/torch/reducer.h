@@ -83,6 +83,7 @@ class Reducer {
   };
 
   void count_at_work(double own);
+  double ranks_that_count();
   void add_hook(int number);
   void tie_to_anchor(const std::vector<at::Tensor*>& results);
   void follow(int number);
@@ -94,6 +95,7 @@ class Reducer {
   bool learns_order() const;
   void launch_filled();
   void launch(int bucket);
+  bool adds_parts(int bucket) const;
   void end_backward();
   void check_all_came();
   void start_reduction(int bucket);

@@ -233,6 +233,32 @@ TEST_P(Kinds, OfParametersAreAllReduced) {
   });
 }
 
+struct HalfImpl : torch::nn::Module {
+  HalfImpl() {
+    dense = register_parameter("dense", torch::ones({3}, torch::kFloat16));
+    rows = register_parameter("rows", torch::ones({4, 2}, torch::kFloat16));
+  }
+  Tensor forward(double factor) {
+    const Tensor row = torch::embedding(rows, torch::tensor({1}), -1, false, true);
+    return (dense.to(torch::kFloat32).sum() + row.to(torch::kFloat32).sum()) * factor;
+  }
+  Tensor dense, rows;
+};
+TORCH_MODULE(Half);
+
+TEST_P(Kinds, OfHalvesHaveAMeanWhereTheSumIsTooLarge) {
+  on_ranks(GetParam(), 2, [](Communicator& world) {
+    Half net;
+    DistributedDataParallel model(net, world, {.sparse_parameters = {"rows"}});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad(true);
+      model(40000.0).backward();
+      EXPECT_EQ(net->dense.grad()[0].item<float>(), 40000.0F);
+      EXPECT_EQ(net->rows.grad().coalesce().values()[0][0].item<float>(), 40000.0F);
+    }
+  });
+}
+
 /// One parameter under two names, and one result that is computed from another.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() {
