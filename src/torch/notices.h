@@ -1,7 +1,7 @@
 // How ranks that have run out of batches know what the others call next: while ranks may join, each collective of
 // data-parallel training is announced by a small allreduce of its own. Ranks that are at work give what they are about
 // to call; those that have run out give nothing, hear it, and take part with neutral values. When nobody is at work any
-// more, all hear nothing.
+// more, all hear nothing. Those at work have to say the same: if they do not, it is an error that names both.
 #pragma once
 
 #include "trireme/communicator.h"
@@ -53,10 +53,11 @@ class Notices {
 
  private:
   struct Message {
-    std::array<std::int64_t, 3> words;
+    std::array<std::int64_t, 3> words;  ///< what, the negative of it, and the rank: of each the largest
     Handle handle;
   };
   Message& say(Announced what, std::int64_t which, int rank);
+  Notice heard(Message& message);  ///< waits for it
   void forget_heard();
 
   Communicator ranks_;

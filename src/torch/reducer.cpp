@@ -199,7 +199,7 @@ void Reducer::came(int number) {
                                       parameter.name));
   }
   mark_ready(number);
-  launch_filled();
+  if (!waits_for_end()) launch_filled();
 }
 
 void Reducer::begin_backward() {
@@ -250,8 +250,13 @@ void Reducer::mark_ready(int number) {
 // Which parameters are used may change, and with them the order: then the guess is as good as any.
 bool Reducer::learns_order() const { return !rebuilt_ && !finds_unused(); }
 
+// Ranks that run out of batches hear of buckets and of batch norms in one order, so it has to be the same on all that
+// have some. Where ranks may use different parameters it is only if buckets come after all batch norms.
+bool Reducer::waits_for_end() const {
+  return learns_order() || (notices_ && (options_.find_unused_parameters || options_.static_graph));
+}
+
 void Reducer::launch_filled() {
-  if (learns_order()) return;
   while (launched_ < buckets_.size() && buckets_[launched_].missing == 0) launch(static_cast<int>(launched_++));
 }
 

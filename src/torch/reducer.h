@@ -93,6 +93,7 @@ class Reducer {
   void mark_ready(int number);
   bool finds_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool learns_order() const;
+  bool waits_for_end() const;
   void launch_filled();
   void launch(int bucket);
   bool adds_parts(int bucket) const;

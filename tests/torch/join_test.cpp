@@ -319,6 +319,82 @@ TEST(Joining, StepsOnlyWhatOthersStep) {
   });
 }
 
+/// May use a branch, on either side of the norm.
+struct DetourImpl : torch::nn::Module {
+  DetourImpl() : in(4, 6), norm(6), branch(6, 6), out(6, 2) {
+    register_module("in", in);
+    register_module("norm", norm);
+    register_module("branch", branch);
+    register_module("out", out);
+  }
+  Tensor forward(const Tensor& x, bool before, bool after) {
+    Tensor hidden = in(x);
+    if (before) hidden = branch(hidden);
+    hidden = norm(hidden);
+    if (after) hidden = branch(hidden);
+    return out(hidden);
+  }
+  torch::nn::Linear in;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear branch, out;
+};
+TORCH_MODULE(Detour);
+
+void detour(Communicator& world, const DistributedDataParallelOptions& options, bool before, bool after) {
+  Detour net = make<Detour>();
+  convert_sync_batch_norm(net, world);
+  DistributedDataParallel model(net, world, options);
+  torch::optim::SGD own(net->parameters(), 0.1);
+  Join join(model, [&] { own.step(); });
+  for (int step = 0; step < (world.rank() == 2 ? 1 : 3); ++step) {
+    const Batch batch = make_batch(world.rank(), step, 4);
+    own.zero_grad();
+    loss_of(model(batch.x, before, after), batch).backward();
+    own.step();
+  }
+  join.finish();
+  const Tensor weight = net->in->weight.detach().flatten();
+  std::vector<double> largest(weight.data_ptr<double>(), weight.data_ptr<double>() + weight.numel());
+  const std::vector<double> mine = largest;
+  world.allreduce(largest, Op::max);
+  EXPECT_EQ(largest, mine);
+}
+
+// Buckets get filled before the norm's backward on one rank, and after it on another.
+TEST(Joining, WhereRanksUseDifferentParameters) {
+  for (const std::size_t bytes : {1, 140, 1000}) {
+    for (const bool is_static : {false, true}) {
+      on_ranks(3, [&](Communicator& world) {
+        const DistributedDataParallelOptions options = {.first_bucket_bytes = bytes,
+                                                        .bucket_bytes = bytes,
+                                                        .find_unused_parameters = !is_static,
+                                                        .static_graph = is_static};
+        detour(world, options, world.rank() == 0, world.rank() == 1);
+      });
+    }
+  }
+}
+
+TEST(Joining, WhereRanksDoNotDoTheSameIsNamed) {
+  const auto order = outcomes(3, [](Communicator& world) {
+    detour(world, {.first_bucket_bytes = 1, .bucket_bytes = 1}, world.rank() == 0, world.rank() != 0);
+  });
+  expect_all_say(order,
+                 {"do not do the same while a Join lives", "the reduction of bucket", "the backward of batch norm 0"});
+  const auto weights = outcomes(3, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    Join join(model);
+    for (int step = 0; step < 2 && world.rank() != 2; ++step) {
+      const Batch batch = make_batch(world.rank(), step, 3);
+      const Tensor loss = loss_of(model(batch.x), batch);
+      (world.rank() == 0 ? model.weigh(loss, 3) : loss).backward();
+    }
+    join.finish();
+  });
+  expect_all_say(weights, {"do not do the same while a Join lives", "weigh()"});
+}
+
 TEST(Joining, TwiceIsRefused) {
   const auto said = outcomes(3, [](Communicator& world) {
     Plain net = make<Plain>();
