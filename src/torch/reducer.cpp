@@ -125,7 +125,6 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
     count_at_work(1);
   }
   if (!sync_) return;
-  ++forwards_;
   if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
   if (finds_unused() && !all_known) {
     give_up(ranks_,
@@ -133,11 +132,13 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
             "vectors, maps or optionals of them");
   }
   const bool may_use_none = finds_unused() || (options_.static_graph && std::ranges::count(in_graph_, true) == 0);
-  if (!may_use_none || !all_known) return;
-  std::vector<bool> used(parameters_.size());
-  mark_used(results, number_of_, used);
-  for (std::size_t i = 0; i < used.size(); ++i) reachable_[i] = reachable_[i] || used[i];
-  if (std::ranges::count(used, true) == 0) tie_to_anchor(results);
+  if (may_use_none && all_known) {
+    std::vector<bool> used(parameters_.size());
+    mark_used(results, number_of_, used);
+    for (std::size_t i = 0; i < used.size(); ++i) reachable_[i] = reachable_[i] || used[i];
+    if (std::ranges::count(used, true) == 0) tie_to_anchor(results);
+  }
+  forwards_.add(results, all_known);
 }
 
 // No gradient of a parameter will say that backward has come, and the other ranks wait for this one: results depend on
@@ -203,11 +204,13 @@ void Reducer::came(int number) {
 }
 
 void Reducer::begin_backward() {
-  if (forwards_ == 0) {
+  if (!forwards_.any()) {
     give_up(ranks_,
-            "backward without forward: gradients come, but the model was not called through DistributedDataParallel, "
-            "outside "
-            "no_sync, since the last backward");
+            forwards_.again()
+                ? "a second backward of the same forward (retain_graph), which is not supported: add the losses "
+                  "up, and call backward once"
+                : "backward without forward: gradients come, but the model was not called through "
+                  "DistributedDataParallel, outside no_sync, since the last backward");
   }
   if (notices_ && !at_work_) {
     give_up(ranks_, "a Join was made between this backward and its forward: make it before the forward");
@@ -317,7 +320,7 @@ void Reducer::end_backward() {
   }
   give_gradients();
   in_backward_ = false;
-  forwards_ = std::max(0, forwards_ - 1);
+  forwards_.backward_ended();
   was_backward_ = true;
   times_.waiting.end = times_.backward.end = Clock::now();
   announce(Announced::step);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "torch/buckets.h"
+#include "torch/forwards.h"
 #include "torch/notices.h"
 #include "trireme/torch/data_parallel.h"
 
@@ -128,7 +129,7 @@ class Reducer {
   bool sync_ = true;
   bool in_backward_ = false;
   bool rebuilt_ = false;
-  int forwards_ = 0;             ///< whose backward has not come
+  Forwards forwards_;
   std::vector<int> arrivals_;    ///< parameters in the order of their gradients, in the first backward
   std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
   bool was_backward_ = false;    ///< since the last forward

@@ -1,0 +1,58 @@
+#include "torch/forwards.h"
+
+#include "torch/graph.h"
+
+#include <algorithm>
+
+namespace trireme::detail {
+
+void Forwards::add(const std::vector<at::Tensor*>& results, bool all_known) {
+  drop_dead();
+  *again_ = false;
+  const auto forward = std::make_shared<Forward>();
+  for (const at::Tensor* result : results) {
+    if (!result->defined() || !result->requires_grad()) continue;
+    // A view that is changed in place gets another node, and what it is a view of keeps its own behind the new one.
+    const at::Tensor whole = result->is_view() ? at::Tensor(result->_base()) : *result;
+    const std::shared_ptr<torch::autograd::Node> node = whole.grad_fn();
+    if (!node) continue;
+    node->add_post_hook(std::make_unique<PostHook>([forward, again = again_] {
+      forward->passed = true;
+      if (forward->over) *again = true;
+    }));
+    forward->nodes.push_back(node);
+  }
+  if (!all_known || forward->nodes.empty()) {
+    ++unseen_;
+  } else {
+    waiting_.push_back(forward);
+  }
+}
+
+bool Forwards::any() {
+  drop_dead();
+  return unseen_ > 0 || !waiting_.empty();
+}
+
+void Forwards::backward_ended() {
+  *again_ = false;
+  const auto passed = std::ranges::stable_partition(waiting_, [](const auto& each) { return !each->passed; });
+  if (!passed.empty()) {
+    for (const auto& each : passed) each->over = true;
+    waiting_.erase(passed.begin(), passed.end());
+    unseen_ = 0;
+  } else if (unseen_ > 0) {
+    --unseen_;
+  } else if (!waiting_.empty()) {
+    waiting_.erase(waiting_.begin());
+  }
+}
+
+// One that a gradient was taken of counts even then, since that gradient may be part of a loss.
+void Forwards::drop_dead() {
+  std::erase_if(waiting_, [](const auto& each) {
+    return !each->passed && std::ranges::all_of(each->nodes, [](const auto& node) { return node.expired(); });
+  });
+}
+
+}  // namespace trireme::detail
