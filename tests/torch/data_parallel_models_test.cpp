@@ -5,6 +5,7 @@
 #include "trireme/torch/sync_batch_norm.h"
 
 #include <functional>
+#include <optional>
 #include <sstream>
 #include <torch/torch.h>
 
@@ -427,6 +428,26 @@ TEST(Modules, MayBeLoadedAfterWrapping) {
     torch::load(net, saved);
     (model(torch::ones({1, 5})).sum() * (world.rank() + 1.0)).backward();
     EXPECT_EQ(net->third->bias.grad()[0].item<float>(), 1.5F);
+  });
+}
+
+struct MaybeImpl : torch::nn::Module {
+  MaybeImpl() { register_module("inner", inner); }
+  std::pair<std::optional<Tensor>, torch::optional<Tensor>> forward(const Tensor& x, bool first) {
+    if (first) return {inner(x), torch::nullopt};
+    return {std::nullopt, inner(x)};
+  }
+  torch::nn::Linear inner{2, 1};
+};
+TORCH_MODULE(Maybe);
+
+TEST(Modules, MayReturnOptionals) {
+  on_ranks(2, [](Communicator& world) {
+    Maybe net;
+    DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+    model(torch::ones({1, 2}), true).first->sum().backward();
+    model(torch::ones({1, 2}), false).second->sum().backward();
+    EXPECT_EQ(net->inner->weight.grad()[0][0].item<float>(), 2.0F);
   });
 }
 

@@ -20,7 +20,6 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <torch/nn/module.h>
 #include <tuple>
@@ -120,10 +119,6 @@ inline bool collect(torch::Tensor& tensor, std::vector<torch::Tensor*>& found) {
 }
 template <typename T>
 bool collect(T& value, std::vector<torch::Tensor*>& found);
-template <typename T>
-bool collect(std::optional<T>& value, std::vector<torch::Tensor*>& found) {
-  return !value || collect(*value, found);
-}
 template <typename... Ts>
 bool collect(std::tuple<Ts...>& values, std::vector<torch::Tensor*>& found) {
   return std::apply([&](Ts&... each) { return (true & ... & collect(each, found)); }, values);
@@ -138,6 +133,8 @@ bool collect(T& value, std::vector<torch::Tensor*>& found) {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_arithmetic_v<Plain> || std::is_enum_v<Plain> || std::is_same_v<Plain, std::string>) {
     return true;
+  } else if constexpr (requires { value.has_value(), *value; }) {
+    return !value.has_value() || collect(*value, found);  // of the standard library, or LibTorch's own
   } else if constexpr (!std::is_const_v<T> && requires { value.begin(), value.end(); }) {
     bool all = true;
     for (auto&& each : value) all &= collect(each, found);
