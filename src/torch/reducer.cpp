@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <numeric>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -275,12 +276,22 @@ void Reducer::launch(int index) {
   start_reduction(index);
 }
 
+// What it throws is heard of on all ranks, or they would wait for this one.
+void Reducer::call_hook(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    ranks_.abort(fmt::format("its communication hook threw: {}", error.what()));
+    throw;
+  }
+}
+
 void Reducer::start_reduction(int index) {
   const at::Tensor& gradients = shown_[index].gradients;
   if (options_.hook) {
     // A hook gives the mean of all, and these are parts of a sum.
     if (notices_) gradients.mul_(ranks_.ranks());
-    options_.hook->start(shown_[index], ranks_);
+    call_hook([&] { options_.hook->start(shown_[index], ranks_); });
   } else {
     buckets_[index].handle = ranks_.allreduce_async(buffer_of(gradients), adds_parts(index) ? Op::sum : Op::average);
   }
@@ -291,7 +302,7 @@ void Reducer::finish_reductions() {
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     Bucket& bucket = buckets_[i];
     if (options_.hook) {
-      options_.hook->finish(shown_[i], ranks_);
+      call_hook([&] { options_.hook->finish(shown_[i], ranks_); });
     } else {
       bucket.handle.wait();
     }

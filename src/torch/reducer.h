@@ -101,6 +101,7 @@ class Reducer {
   void end_backward();
   void check_all_came();
   void start_reduction(int bucket);
+  void call_hook(const std::function<void()>& call);
   void finish_reductions();
   void reduce_sparse(int number, at::Tensor own);
   void find_gradients_anywhere(std::vector<std::uint8_t> mine);

@@ -4,6 +4,10 @@
 #include "torch/mlp.h"
 #include "torch/ranks.h"
 
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -329,6 +333,39 @@ TEST(Hook, ReducesInsteadOfAllreduce) {
         EXPECT_LE(largest_difference(gradients_of(*net), expected), 1e-15);
       }
     });
+  }
+}
+
+/// Throws on rank 1, in the second step.
+class Throwing final : public CommunicationHook {
+ public:
+  explicit Throwing(bool at_start) : at_start_(at_start) {}
+  void start(GradientBucket& /*bucket*/, Communicator& ranks) override {
+    if (at_start_) maybe_throw(ranks);
+  }
+  void finish(GradientBucket& bucket, Communicator& ranks) override {
+    if (!at_start_) maybe_throw(ranks);
+    ranks.allreduce(std::span(bucket.gradients.data_ptr<double>(), bucket.gradients.numel()), Op::average);
+  }
+
+ private:
+  void maybe_throw(const Communicator& ranks) {
+    if (ranks.rank() == 1 && ++calls_ == 2) throw std::runtime_error("out of codes");
+  }
+  bool at_start_;
+  int calls_ = 0;
+};
+
+TEST(Hook, ThatThrowsOnOneRankIsHeardOfOnAll) {
+  for (const bool at_start : {false, true}) {
+    const auto said = outcomes(3, [&](Communicator& world) {
+      Mlp net = make_mlp(torch::kFloat64);
+      DistributedDataParallel model(net, world, {.hook = std::make_shared<Throwing>(at_start)});
+      const Batch batch = make_batch(kRows, torch::kFloat64);
+      for (int step = 0; step < 3; ++step) loss_of(model(batch.x), batch).backward();
+    });
+    EXPECT_EQ(said[1], "exception: out of codes");
+    expect_all_say({said[0], said[2]}, {"rank 1", "communication hook", "out of codes"});
   }
 }
 
