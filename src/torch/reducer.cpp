@@ -318,6 +318,8 @@ void Reducer::end_backward() {
   launch_filled();
   announce(Announced::reduced);
   finish_reductions();
+  std::vector<std::uint8_t> mine;
+  for (const at::Tensor& tensor : tensors_) mine.push_back(tensor.grad().defined() ? 1 : 0);
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
     if (!parameters_[i].sparse) continue;
     announce(Announced::sparse, i);
@@ -325,8 +327,6 @@ void Reducer::end_backward() {
   }
   if (options_.static_graph ? !graph_known_ : options_.find_unused_parameters) {
     announce(Announced::used);
-    std::vector<std::uint8_t> mine;
-    for (const at::Tensor& tensor : tensors_) mine.push_back(tensor.grad().defined() ? 1 : 0);
     find_gradients_anywhere(std::move(mine));
   }
   give_gradients();
@@ -414,8 +414,12 @@ void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine) {
 // To the same parameters on all ranks: optimisers leave those without a gradient alone.
 void Reducer::give_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].sparse) continue;
-    parameters_[i].tensor.mutable_grad() = has_gradient_[i] ? memory_.gradients()[i] : at::Tensor();
+    at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
+    if (!has_gradient_[i]) {
+      gradient.reset();
+    } else if (!parameters_[i].sparse) {
+      gradient = memory_.gradients()[i];
+    }
   }
 }
 

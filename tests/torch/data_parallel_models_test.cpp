@@ -172,6 +172,36 @@ TEST(Unused, MayBeAllOnAllRanks) {
   });
 }
 
+struct TablesImpl : torch::nn::Module {
+  TablesImpl() {
+    for (torch::nn::Embedding* each : {&used, &idle}) {
+      *each = torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true));
+      register_module(each == &used ? "used" : "idle", *each);
+    }
+  }
+  Tensor forward(const Tensor& x, bool looks_up) {
+    return looks_up ? used(torch::tensor({1})).sum() + inner(x).sum() : inner(x).sum();
+  }
+  torch::nn::Embedding used = nullptr, idle = nullptr;
+  torch::nn::Linear inner = register_module("inner", torch::nn::Linear(2, 1));
+};
+TORCH_MODULE(Tables);
+
+TEST(Unused, SparseParametersHaveNoGradient) {
+  for (const bool is_static : {false, true}) {
+    on_ranks(2, [&](Communicator& world) {
+      Tables net;
+      DistributedDataParallel model(net, world, {.find_unused_parameters = !is_static, .static_graph = is_static});
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad(true);
+        model(torch::ones({1, 2}), world.rank() == 0).backward();
+        EXPECT_FALSE(net->idle->weight.grad().defined());
+        EXPECT_EQ(net->used->weight.grad().to_dense()[1][0].item<float>(), 0.5F);
+      }
+    });
+  }
+}
+
 TEST(Unused, AreNamedIfTheGraphIsNotStatic) {
   const auto said = outcomes(2, [](Communicator& world) {
     Heads net;
