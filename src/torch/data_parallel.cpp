@@ -203,8 +203,29 @@ void DataParallel::Impl::check_parameters() const {
   }
 }
 
+// The same of buffers: what rank 0 has of a new one would not come.
+void DataParallel::Impl::check_buffers() const {
+  if (options_.broadcast_buffers == BroadcastBuffers::never) return;
+  const std::vector<at::Tensor> now = module_.buffers();
+  const bool same = std::equal(now.begin(), now.end(), buffers_.begin(), buffers_.end(),
+                               [](const at::Tensor& a, const NamedTensor& b) { return a.is_same(b.tensor); });
+  if (same) return;
+  for (const auto& each : module_.named_buffers()) {
+    const bool known = std::any_of(buffers_.begin(), buffers_.end(),
+                                   [&](const NamedTensor& old) { return old.tensor.is_same(each.value()); });
+    if (!known) {
+      give_up(ranks_,
+              fmt::format("buffer {} of {} was added to the module, or replaced, after it was wrapped: it would "
+                          "not be broadcast. Wrap the module again",
+                          each.key(), describe(each.value())));
+    }
+  }
+  give_up(ranks_, "a buffer was taken out of the module after it was wrapped. Wrap the module again");
+}
+
 void DataParallel::Impl::before_forward() {
   check_parameters();
+  check_buffers();
   reducer_->before_forward();
   const bool wanted = options_.broadcast_buffers == BroadcastBuffers::before_forward && reducer_->syncs() &&
                       at::GradMode::is_enabled() && module_.is_training();

@@ -40,6 +40,7 @@ class DataParallel::Impl {
  private:
   std::string what_is_wrong() const;
   void check_parameters() const;
+  void check_buffers() const;
 
   torch::nn::Module& module_;
   Communicator ranks_;  ///< as world, but with calls of its own

@@ -439,6 +439,9 @@ TEST(Wrong, ParameterChangedAfterWrappingOnOneRank) {
     expect_all_say(late, {"parameter late", "after it was wrapped"});
     expect_all_say({late[0], late[2]}, {"rank 1"});
   }
+  const auto buffer = after_wrapping([](MlpImpl& net) { net.register_buffer("seen", torch::ones({2})); });
+  expect_all_say(buffer, {"buffer seen of Float [2] was added"});
+  expect_all_say({buffer[0], buffer[2]}, {"rank 1"});
   const auto dtype = after_wrapping([](MlpImpl& net) { net.to(torch::kFloat64); });
   expect_all_say(dtype, {"parameter first.weight is Double [7, 5], but was Float [7, 5] when it was wrapped"});
   expect_all_say({dtype[0], dtype[2]}, {"rank 1"});
