@@ -601,5 +601,63 @@ TEST(Wrong, SparseGradientThatNobodySpokeOf) {
   on_ranks(2, [&](Communicator& world) { lookup(world, {"rows"}); });
 }
 
+TEST(Wrong, DenseGradientWhereASparseOneWasSpokenOf) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            Mlp net;
+                            DistributedDataParallel model(net, world, {.sparse_parameters = {"third.bias"}});
+                            model(torch::ones({1, 5})).sum().backward();
+                          }),
+                 {"parameter third.bias should have sparse gradients, but got a dense one"});
+}
+
+/// Runs backward of its own within backward, as checkpointed blocks do that are computed again.
+struct Again : torch::autograd::Function<Again> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x * weight.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const torch::AutoGradMode with_gradients(true);
+    const Tensor x = saved[0].detach().requires_grad_();
+    (x * saved[1]).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl() {
+    weight = register_parameter("weight", torch::ones({2}));
+    other = register_parameter("other", torch::ones({2}));
+  }
+  Tensor forward(const Tensor& x) { return Again::apply(Again::apply(x, weight), weight) * other; }
+  Tensor weight, other;
+};
+TORCH_MODULE(Twice);
+
+TEST(Wrong, GradientThatComesTwiceInOneBackward) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            Twice net;
+                            DistributedDataParallel model(net, world);
+                            model(torch::ones({2})).sum().backward();
+                          }),
+                 {"parameter weight got a gradient, but was ready: its gradient came twice in one backward"});
+}
+
+// The loss goes past what forward returned.
+TEST(Wrong, GradientOfWhatWasFoundNotToBeUsed) {
+  expect_all_say(outcomes(2,
+                          [](Communicator& world) {
+                            Branches net;
+                            DistributedDataParallel model(net, world, {.find_unused_parameters = true});
+                            const Tensor out = model(torch::ones({1, 2}), true).first;
+                            (out.sum() + net->right->weight.sum()).backward();
+                          }),
+                 {"parameter right.weight got a gradient, but was found not to be used in the forward before"});
+}
+
 }  // namespace
 }  // namespace trireme::test

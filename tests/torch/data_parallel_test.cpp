@@ -298,6 +298,62 @@ TEST(Buckets, AreBuiltInTheOrderOfGradients) {
   });
 }
 
+/// Used in another order than it is registered in.
+struct TurnedImpl : torch::nn::Module {
+  TurnedImpl() {
+    for (const char* name : {"last", "first", "middle"}) layers.push_back(register_module(name, make_layer()));
+  }
+  static torch::nn::Linear make_layer() {
+    return torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false));
+  }
+  Tensor forward(const Tensor& x) { return layers[0](torch::tanh(layers[2](torch::tanh(layers[1](x))))); }
+  static constexpr int kWidth = 5;
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Turned);
+
+TEST(Buckets, AreBuiltAnewIfGradientsComeInAnotherOrderThanParameters) {
+  on_ranks(2, [](Communicator& world) {
+    Turned net;
+    DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 1});
+    const auto names = [&] {
+      std::vector<std::string> all;
+      for (const GradientBucket& bucket : model.buckets())
+        all.insert(all.end(), bucket.names.begin(), bucket.names.end());
+      return all;
+    };
+    EXPECT_EQ(names(), (std::vector<std::string>{"middle.weight", "first.weight", "last.weight"}));
+    for (int step = 0; step < 2; ++step) {
+      model(torch::ones({1, TurnedImpl::kWidth})).sum().backward();
+      EXPECT_EQ(names(), (std::vector<std::string>{"last.weight", "middle.weight", "first.weight"}));
+    }
+  });
+}
+
+TEST(Buckets, AreReducedWhileBackwardGoesOn) {
+  on_ranks(2, [](Communicator& world) {
+    Mlp net = make_mlp(torch::kFloat32);
+    DistributedDataParallel model(net, world, {.first_bucket_bytes = 1, .bucket_bytes = 1});
+    const Batch batch = make_batch(kRows, torch::kFloat32);
+    for (int step = 0; step < 3; ++step) {
+      net->zero_grad();
+      loss_of(model(batch.x), batch).backward();
+      const StepTimes& times = model.times();
+      ASSERT_EQ(times.buckets.size(), 6U);
+      EXPECT_LE(times.backward.begin, times.waiting.begin);
+      EXPECT_LE(times.waiting.begin, times.waiting.end);
+      for (const StepTimes::Bucket& bucket : times.buckets) {
+        // The first backward only learns their order.
+        EXPECT_EQ(bucket.reduction.begin<times.waiting.begin, step> 0);
+        EXPECT_LE(bucket.reduction.begin, bucket.reduction.end);
+      }
+      for (std::size_t i = 1; i < times.buckets.size(); ++i) {
+        EXPECT_LE(times.buckets[i - 1].reduction.begin, times.buckets[i].reduction.begin);
+      }
+    }
+  });
+}
+
 /// What allreduce does, made of two halves.
 class Halves final : public CommunicationHook {
  public:
