@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "checkpoints are written as numbers lie in memory");
 
 constexpr std::string_view kMagic{"TRIREME\0", 8};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kNameBytes = 16;
 constexpr std::size_t kEntryBytes = kNameBytes + 16;
 constexpr std::size_t kStartBytes = kMagic.size() + 8;

@@ -50,6 +50,28 @@ void for_each_tensor(const torch::nn::Module& model, Use use) {
   for (const auto& item : model.named_buffers()) use("buffer " + item.key(), item.value());
 }
 
+/// Whether a tensor has a gradient, as it stands in files.
+std::string_view gradient_of(const torch::Tensor& tensor) {
+  if (!tensor.grad().defined()) return "none";
+  return tensor.grad().is_sparse() ? "sparse" : "dense";
+}
+
+/// Zeros, which optimisers go by: momentum and weight decay move a parameter whose gradient is zero, but none without.
+void clear_gradient(const torch::Tensor& tensor, std::string_view kind) {
+  if (kind != gradient_of(tensor)) {
+    torch::Tensor& gradient = tensor.mutable_grad();
+    if (kind == "none") {
+      gradient = {};
+    } else if (kind == "sparse") {
+      gradient = torch::zeros(tensor.sizes(), tensor.options().requires_grad(false).layout(at::kSparse));
+    } else {
+      gradient = torch::zeros_like(tensor, tensor.options().requires_grad(false));
+    }
+  } else if (kind != "none") {
+    tensor.mutable_grad().zero_();  // where it is: in a bucket, perhaps
+  }
+}
+
 template <typename Saved>
 std::string archived(const Saved& saved) {
   torch::serialize::OutputArchive archive;
@@ -93,6 +115,7 @@ std::string save_model(const torch::nn::Module& model) {
     put(bytes, name);
     put(bytes, kind_of(dense));
     put(bytes, {static_cast<const char*>(dense.data_ptr()), dense.nbytes()});
+    put(bytes, gradient_of(tensor));
   });
   return bytes;
 }
@@ -108,6 +131,7 @@ void check_model(std::string_view bytes, const torch::nn::Module& model) {
     const std::string_view saved_name = take(bytes);
     const std::string_view saved = take(bytes);
     const std::size_t length = take(bytes).size();
+    take(bytes);
     if (saved_name != name) {
       throw UsageError(fmt::format("it is of another model: where this one has {}, {}, it has {}, {}; {}", name, here,
                                    saved_name, saved, kAdvice));
@@ -134,6 +158,7 @@ void load_model(std::string_view bytes, torch::nn::Module& model) {
     torch::Tensor read = torch::empty(tensor.sizes(), tensor.options());
     std::memcpy(read.data_ptr(), data.data(), data.size());
     tensor.copy_(read);
+    clear_gradient(tensor, take(bytes));
   });
 }
 

@@ -12,6 +12,7 @@
 
 namespace trireme::detail {
 
+/// Tensors, and which of them have a gradient: loading gives those zeros, and takes it from others.
 std::string save_model(const torch::nn::Module& model);
 void check_model(std::string_view bytes, const torch::nn::Module& model);
 void load_model(std::string_view bytes, torch::nn::Module& model);

@@ -82,11 +82,14 @@ TEST(CheckpointFile, MakesNoRoomForLengthsThatCantBe) {
 }
 
 TEST(CheckpointFile, OfAnotherVersionIsNotCalledDamaged) {
-  std::string bytes = seal({});
-  bytes[8] = 2;
-  const std::uint64_t sum = checksum(std::string_view(bytes).substr(0, 16));
-  std::memcpy(bytes.data() + 16, &sum, 8);
-  EXPECT_NE(test::usage_error([&] { unseal(bytes); }).find("version 2"), std::string::npos);
+  for (const char version : {1, 3}) {  // the one before did not say which parameters have gradients
+    std::string bytes = seal({});
+    bytes[8] = version;
+    const std::uint64_t sum = checksum(std::string_view(bytes).substr(0, 16));
+    std::memcpy(bytes.data() + 16, &sum, 8);
+    EXPECT_NE(test::usage_error([&] { unseal(bytes); }).find("it is of version " + std::to_string(version)),
+              std::string::npos);
+  }
 }
 
 TEST(CheckpointFile, ReplacesWhatWasThere) {

@@ -167,6 +167,37 @@ TEST_P(Ranks, HaveToBeAsManyAsBefore) {
   EXPECT_EQ(load(true), std::vector<std::string>(GetParam() + 2));
 }
 
+TEST_P(Ranks, HaveZerosWhereThereWereGradients) {
+  on_ranks(GetParam(), [&](Communicator& world) {
+    struct Net : torch::nn::Module {
+      torch::Tensor dense = register_parameter("dense", torch::ones({2, 3}));
+      torch::Tensor sparse = register_parameter("sparse", torch::ones({4, 2}));
+      torch::Tensor none = register_parameter("none", torch::ones({2}));
+    };
+    const auto as_saved = [](const Net& net) {
+      EXPECT_TRUE(torch::equal(net.dense.grad(), torch::zeros({2, 3})));
+      EXPECT_TRUE(net.sparse.grad().is_sparse());
+      EXPECT_TRUE(torch::equal(net.sparse.grad().to_dense(), torch::zeros({4, 2})));
+      EXPECT_FALSE(net.none.grad().defined());
+    };
+    Net net;
+    net.dense.mutable_grad() = torch::ones({2, 3});
+    net.sparse.mutable_grad() = torch::ones({4, 2}).to_sparse();
+    Checkpoint checkpoint(world, folder / "", net);
+    checkpoint.save(1);
+
+    Net fresh;
+    Checkpoint(world, folder / "", fresh).load_latest();
+    as_saved(fresh);
+    // What has trained already keeps the gradients' memory.
+    const void* memory = net.dense.grad().data_ptr();
+    net.none.mutable_grad() = torch::ones({2});
+    checkpoint.load_latest();
+    as_saved(net);
+    EXPECT_EQ(net.dense.grad().data_ptr(), memory);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Ranks, ::testing::Values(1, 3, 5));
 
 TEST(Checkpoint, WithAnyByteFlippedIsRefused) {
