@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <torch/csrc/autograd/grad_mode.h>
 
 namespace trireme {
@@ -97,15 +98,18 @@ double clip_grad_norm(const std::vector<torch::Tensor>& parameters, double max_n
   const torch::NoGradGuard no_grad;
   const bool of_largest = std::isinf(norm_type);
   double total = 0;
+  std::vector<torch::Tensor> gradients;
+  std::set<const void*> seen;  // modules may share a parameter
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const torch::Tensor& gradient = parameters[i].grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || !seen.insert(parameters[i].unsafeGetTensorImpl()).second) continue;
     if (!gradient.is_floating_point() || !gradient.is_cpu()) {
       throw UsageError(
           fmt::format("the gradient of parameter {} is of {} on {}: only floating point on the CPU can be "
                       "clipped yet",
                       i, c10::toString(gradient.scalar_type()), gradient.device().str()));
     }
+    gradients.push_back(gradient);
     const double part = part_of(values_of(gradient), norm_type);
     // std::max would lose what is not a number.
     total = !of_largest ? total + part : std::isnan(part) || part > total ? part : total;
@@ -120,9 +124,7 @@ double clip_grad_norm(const std::vector<torch::Tensor>& parameters, double max_n
   }
   const double scale = max_norm / (norm + 1e-6);  // as torch::nn::utils::clip_grad_norm_ has it
   if (scale < 1) {
-    for (const torch::Tensor& parameter : parameters) {
-      if (parameter.grad().defined()) parameter.grad().mul_(scale);
-    }
+    for (const torch::Tensor& gradient : gradients) gradient.mul_(scale);
   }
   return norm;
 }

@@ -78,6 +78,23 @@ TEST(ClipGradNorm, AddsUpTheRowsOfSparseGradients) {
   EXPECT_TRUE(torch::allclose(sparse.grad().to_dense()[3], torch::tensor({0.F, 2.F})));
 }
 
+// Tied modules have the same parameter, and parameters() names it as often as there are modules.
+TEST(ClipGradNorm, CountsAndScalesASharedParameterOnce) {
+  struct Tied : torch::nn::Module {
+    Tied() : layer(2, 3) {
+      register_module("first", layer);
+      register_module("second", layer);
+    }
+    torch::nn::Linear layer;
+  };
+  Tied net;
+  net.layer->weight.mutable_grad() = torch::full({3, 2}, 2.F);
+  net.layer->bias.mutable_grad() = torch::full({3}, 5.F);
+  ASSERT_EQ(net.parameters().size(), 4U);
+  EXPECT_NEAR(clip_grad_norm(net.parameters(), 1), std::sqrt(6 * 4 + 3 * 25), 1e-12);
+  EXPECT_NEAR(clip_grad_norm(net.parameters(), 1), 1, 1e-6);
+}
+
 TEST(ClipGradNorm, NamesTheFirstThatIsNotFinite) {
   for (const double type : {1.0, 2.0, 3.0, static_cast<double>(INFINITY)}) {
     for (const float bad : {NAN, INFINITY, -INFINITY}) {

@@ -17,7 +17,7 @@ enum class NonFinite : unsigned char {
 /// Scales all gradients so that their norm together is at most max_norm, and returns what the norm was, as
 /// torch::nn::utils::clip_grad_norm_ does. After data-parallel backward all ranks have the same gradients: this is
 /// their global norm, the same bits on every rank, for any number of threads. Parameters without gradients are passed
-/// over.
+/// over, and one that modules share counts once, though parameters() has it several times.
 double clip_grad_norm(const std::vector<torch::Tensor>& parameters, double max_norm, double norm_type = 2,
                       NonFinite non_finite = NonFinite::refuse);
 
