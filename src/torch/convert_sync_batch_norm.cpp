@@ -47,7 +47,7 @@ torch::Tensor batch_norm(const torch::Tensor& input, const OptionalTensor& weigh
   if (mark == nullptr || !training) return proceed(running_var);
   Running running;
   if (value(running_mean).defined()) {
-    running = {*running_mean, *running_var, momentum};
+    running = {*running_mean, *running_var, momentum};  // LibTorch's forward has counted the batch
   } else {
     // Without running statistics LibTorch takes the batch's in eval mode too; ranks need not evaluate alike.
     const auto module = mark->module.lock();

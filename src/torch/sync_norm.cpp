@@ -204,6 +204,7 @@ Moments SyncNorm::join(const Moments& mine, const Running& running) {
     };
     follow(running.mean, joined.mean);
     follow(running.var, joined.squares / (joined.count - 1));
+    if (running.batches.defined()) running.batches.add_(1);
   }
   return joined;
 }

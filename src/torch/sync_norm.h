@@ -22,6 +22,7 @@ struct Running {
   torch::Tensor mean;
   torch::Tensor var;
   double factor = 0;
+  torch::Tensor batches = {};  ///< counts those that entered; undefined: somebody else does
 };
 
 /// Of the values of each channel, in double.
@@ -75,14 +76,14 @@ class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
   std::int64_t index_ = 0;
 };
 
-/// Counts one more batch in a batch norm's buffers, and says how it enters them.
+/// How one more batch enters a batch norm's buffers. It counts when it does: an input may yet be refused.
 template <typename Norm>
 Running next_batch(Norm& norm) {
   if (!norm.options.track_running_stats()) return {};
-  norm.num_batches_tracked += 1;
   const auto momentum = norm.options.momentum();
   return {norm.running_mean, norm.running_var,
-          momentum ? *momentum : 1.0 / norm.num_batches_tracked.template item<double>()};
+          momentum ? *momentum : 1.0 / (norm.num_batches_tracked.template item<double>() + 1),
+          norm.num_batches_tracked};
 }
 
 /// A batch norm in a tree of modules that ranks compute together.

@@ -277,7 +277,9 @@ TEST(SyncBatchNorm, SaysWhatIsWrongWithAnInput) {
     norm->train();
     EXPECT_EQ(error(torch::ones({world.rank(), 3})),
               "SyncBatchNorm: expected more than 1 value per channel when training, got 1 on 2 ranks together");
+    EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 0);
     EXPECT_EQ(error(torch::ones({1, 3})), "nothing was thrown");
+    EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
     EXPECT_EQ(usage_error([&] { SyncBatchNorm(SyncBatchNormOptions(3).correction(2), world); }),
               "SyncBatchNorm: a correction of 2, but it is 0 or 1");
     EXPECT_EQ(usage_error([&] { SyncBatchNorm(0, world); }),
@@ -293,7 +295,12 @@ TEST(SyncBatchNorm, WhatIsWrongOnOneRankIsToldByAll) {
   for (const Way way : kWays) {
     const auto input = outcomes(way, 3, [](Communicator& world) {
       SyncBatchNorm norm(kFeatures, world);
-      norm(torch::ones({4, world.rank() == 1 ? 5 : 3}));
+      try {
+        norm(torch::ones({4, world.rank() == 1 ? 5 : 3}));
+      } catch (const Error&) {
+        EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 0);
+        throw;
+      }
     });
     expect_all_say(input, {"expected an input of [N, 3, ...] on the CPU, got [4, 5]"});
     expect_all_say({input[0], input[2]}, {"rank 1"});
