@@ -193,15 +193,17 @@ std::optional<std::int64_t> Checkpoint::load_latest() {
     if (options_.optimizer != nullptr) {
       check_optimizer(section(sections, "optimizer", "an optimiser"), *options_.optimizer);
     }
-    // The sampler looks before it changes anything.
-    if (options_.sampler != nullptr) load_sampler(section(sections, "sampler", "a sampler"), *options_.sampler);
+    if (options_.sampler != nullptr) check_sampler(section(sections, "sampler", "a sampler"), *options_.sampler);
+    section(sections, "extra", "a string");
   });
+  // Nothing is changed before all ranks have found all to be right.
   throw_alike<UsageError>(world_, file, [&] {
     load_model(sections["model"], model_);
     if (options_.optimizer != nullptr) load_optimizer(sections["optimizer"], *options_.optimizer);
+    if (options_.sampler != nullptr) load_sampler(sections["sampler"], *options_.sampler);
     if (static_cast<int>(random_states.size()) == world_.ranks()) set_random_state(random_states[world_.rank()]);
   });
-  extra_ = std::string(section(sections, "extra", "a string"));
+  extra_ = std::string(sections["extra"]);
   return step;
 }
 

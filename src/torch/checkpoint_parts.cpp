@@ -81,11 +81,10 @@ std::string archived(const Saved& saved) {
   return stream.str();
 }
 
-template <typename Loaded>
-void load_archived(std::string_view bytes, Loaded& loaded) {
+torch::serialize::InputArchive archive_of(std::string_view bytes) {
   torch::serialize::InputArchive archive;
   archive.load_from(bytes.data(), bytes.size());
-  loaded.load(archive);
+  return archive;
 }
 
 /// What an optimiser's state belongs to, a line for each thing.
@@ -186,11 +185,21 @@ void check_optimizer(std::string_view bytes, const torch::optim::Optimizer& opti
 void load_optimizer(std::string_view bytes, torch::optim::Optimizer& optimizer) {
   take(bytes);
   optimizer.state().clear();  // what load() does not mention would stay otherwise
-  load_archived(take(bytes), optimizer);
+  torch::serialize::InputArchive archive = archive_of(take(bytes));
+  optimizer.load(archive);
 }
 
 std::string save_sampler(const DistributedSampler& sampler) { return archived(sampler); }
-void load_sampler(std::string_view bytes, DistributedSampler& sampler) { load_archived(bytes, sampler); }
+
+void check_sampler(std::string_view bytes, const DistributedSampler& sampler) {
+  torch::serialize::InputArchive archive = archive_of(bytes);
+  sampler.check(archive);
+}
+
+void load_sampler(std::string_view bytes, DistributedSampler& sampler) {
+  torch::serialize::InputArchive archive = archive_of(bytes);
+  sampler.load(archive);
+}
 
 std::string random_state() {
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);

@@ -22,6 +22,7 @@ void check_optimizer(std::string_view bytes, const torch::optim::Optimizer& opti
 void load_optimizer(std::string_view bytes, torch::optim::Optimizer& optimizer);
 
 std::string save_sampler(const DistributedSampler& sampler);
+void check_sampler(std::string_view bytes, const DistributedSampler& sampler);
 void load_sampler(std::string_view bytes, DistributedSampler& sampler);
 
 /// Of the CPU's default generator: all that dropout and torch::rand() take from.

@@ -30,7 +30,7 @@ std::vector<std::size_t> permutation(std::size_t samples, std::uint64_t seed, st
   return order;
 }
 
-void check(std::size_t samples, int rank, int ranks) {
+void check_size(std::size_t samples, int rank, int ranks) {
   if (ranks < 1 || rank < 0 || rank >= ranks) {
     throw UsageError(
         fmt::format("a sampler for rank {} of {}: ranks are numbered from 0, and there is at least one", rank, ranks));
@@ -41,6 +41,12 @@ void check(std::size_t samples, int rank, int ranks) {
                     "fewer ranks, or give the dataset's size and not that of one rank's share",
                     samples, ranks));
   }
+}
+
+std::uint64_t read(torch::serialize::InputArchive& archive, const char* name) {
+  c10::IValue value;
+  archive.read(name, value);
+  return static_cast<std::uint64_t>(value.toInt());
 }
 
 }  // namespace
@@ -73,7 +79,7 @@ DistributedSampler::DistributedSampler(std::size_t samples, const Communicator& 
 
 DistributedSampler::DistributedSampler(std::size_t samples, int rank, int ranks,
                                        const DistributedSamplerOptions& options) {
-  check(samples, rank, ranks);
+  check_size(samples, rank, ranks);
   state_ = std::make_shared<State>(State{.samples = samples,
                                          .rank = static_cast<std::size_t>(rank),
                                          .ranks = static_cast<std::size_t>(ranks),
@@ -105,7 +111,7 @@ void DistributedSampler::trained(std::size_t samples) {
 
 void DistributedSampler::reset(torch::optional<std::size_t> samples) {
   if (samples && *samples != state_->samples) {
-    check(*samples, static_cast<int>(state_->rank), static_cast<int>(state_->ranks));
+    check_size(*samples, static_cast<int>(state_->rank), static_cast<int>(state_->ranks));
     state_->samples = *samples;
     state_->order.clear();
     state_->loaded = false;
@@ -140,24 +146,23 @@ void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   write("position", position());
 }
 
-void DistributedSampler::load(torch::serialize::InputArchive& archive) {
-  const auto read = [&](const char* name) {
-    c10::IValue value;
-    archive.read(name, value);
-    return static_cast<std::uint64_t>(value.toInt());
-  };
-  const std::size_t samples = read("samples");
+void DistributedSampler::check(torch::serialize::InputArchive& archive) const {
+  const std::size_t samples = read(archive, "samples");
   if (samples != state_->samples) {
     throw UsageError(
         fmt::format("the saved sampler is of a dataset of {} samples, this one of {}: a position in one "
                     "means nothing in the other",
                     samples, state_->samples));
   }
-  state_->epoch = read("epoch");
-  state_->options.seed = read("seed");
+}
+
+void DistributedSampler::load(torch::serialize::InputArchive& archive) {
+  check(archive);
+  state_->epoch = read(archive, "epoch");
+  state_->options.seed = read(archive, "seed");
   state_->order.clear();
   state_->loaded = true;
-  state_->start_at(read("position"));
+  state_->start_at(read(archive, "position"));
 }
 
 }  // namespace trireme

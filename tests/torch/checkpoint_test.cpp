@@ -151,6 +151,35 @@ TEST_P(Ranks, AllHearOfAnotherModelOnOneOfThem) {
                   "rank " + std::to_string(GetParam() - 1)});
 }
 
+TEST_P(Ranks, KeepEverythingWhenOneOfThemRefuses) {
+  on_ranks(GetParam(), [&](Communicator& world) {
+    torch::nn::Linear net = filled(1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    DistributedSampler sampler(20, world);
+    sampler.set_epoch(3);
+    sampler.next(2);
+    Checkpoint(world, folder / "", *net, {.optimizer = &optimizer, .sampler = &sampler}).save(1, "saved");
+  });
+  const auto said = outcomes(GetParam(), [&](Communicator& world) {
+    const bool last = world.rank() == world.ranks() - 1;
+    torch::nn::Linear net = filled(2);
+    torch::optim::SGD optimizer(net->parameters(), 0.5);
+    DistributedSampler sampler(last ? 21 : 20, world);
+    Checkpoint checkpoint(world, folder / "", *net, {.optimizer = &optimizer, .sampler = &sampler});
+    try {
+      checkpoint.load_latest();
+    } catch (const UsageError&) {
+      EXPECT_TRUE(torch::equal(net->weight, torch::full({1, 2}, 2.F)));
+      EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.5);
+      EXPECT_EQ(sampler.epoch(), 0U);
+      EXPECT_EQ(sampler.position(), 0U);
+      EXPECT_EQ(checkpoint.extra(), "");
+      throw;
+    }
+  });
+  expect_all_say(said, {"UsageError: ", "dataset of 20 samples, this one of 21"});
+}
+
 TEST_P(Ranks, HaveToBeAsManyAsBefore) {
   on_ranks(GetParam(), [&](Communicator& world) { save_steps(world, folder / "", {1}); });
   const auto load = [&](bool other_ranks) {

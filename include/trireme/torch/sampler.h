@@ -65,6 +65,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
+  /// Throws what load() would, and changes nothing.
+  void check(torch::serialize::InputArchive& archive) const;
+
  private:
   struct State;
   std::shared_ptr<State> state_;
