@@ -10,6 +10,7 @@
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 namespace trireme {
@@ -53,18 +54,27 @@ std::vector<std::pair<std::int64_t, fs::path>> files_in(const fs::path& folder) 
   return files;
 }
 
-/// What a rank alone can find wrong, all ranks throw: no one goes on to wait for the others.
+/// What a rank alone can find wrong, all ranks throw: no one goes on to wait for the others. SystemError if it is the
+/// system's, else what is asked for.
 template <typename Thrown>
 void throw_alike(Communicator& world, const std::string& file, const std::function<void()>& work) {
-  std::string problem;
+  constexpr char kSystem = 's', kOther = 'o';
+  std::string problem;  // its kind, and what it is; empty: none
   try {
     work();
+  } catch (const SystemError& error) {
+    problem = kSystem + std::string(error.what());
+  } catch (const std::system_error& error) {
+    problem = kSystem + std::string(error.what());
   } catch (const std::exception& error) {
-    problem = error.what();
+    problem = kOther + std::string(error.what());
   }
   const std::vector<std::string> problems = all_gather_object(world, problem);
   for (int rank = 0; rank < world.ranks(); ++rank) {
-    if (!problems[rank].empty()) throw Thrown(fmt::format("{} (rank {}): {}", file, rank, problems[rank]));
+    if (problems[rank].empty()) continue;
+    const std::string text = fmt::format("{} (rank {}): {}", file, rank, problems[rank].substr(1));
+    if (problems[rank].front() == kSystem) throw SystemError(text);
+    throw Thrown(text);
   }
 }
 
@@ -148,7 +158,11 @@ std::string Checkpoint::choose() {
       return bytes;
     } catch (const UsageError& error) {
       throw UsageError(fmt::format("{}: {}", path.string(), error.what()));
-    } catch (const Error& error) {
+    } catch (const SystemError& error) {
+      // It may be whole: a disk that is not mounted, say. To go on from an older one would lose steps.
+      throw SystemError(
+          fmt::format("{}; see that it can be read, or move it away to take the one before it", error.what()));
+    } catch (const Damaged& error) {
       refused_.push_back(fmt::format("{}: {}", path.string(), error.what()));
       refused_steps_.insert(step);
     }

@@ -126,6 +126,42 @@ TEST_P(Ranks, DoNotStartAnewWhenAllAreDamaged) {
                  {"UsageError: ", "no checkpoint can be used", "000000000001.trireme: it has only 0 bytes"});
 }
 
+// It may be whole: neither is an older one taken, nor does it go.
+TEST_P(Ranks, AllHearThatTheNewestCanNotBeRead) {
+  on_ranks(GetParam(), [&](Communicator& world) { save_steps(world, folder / "", {1, 2}); });
+  const auto expect = [&](const std::string& reason) {
+    const auto said = outcomes(GetParam(), [&](Communicator& world) {
+      torch::nn::Linear net = filled(7);
+      Checkpoint checkpoint(world, folder / "", *net);
+      try {
+        checkpoint.load_latest();
+      } catch (const SystemError&) {
+        EXPECT_TRUE(torch::equal(net->weight, torch::full({1, 2}, 7.F)));
+        checkpoint.save(3);
+        throw;
+      }
+    });
+    expect_all_say(said, {"SystemError: ", path_of(folder, 2) + ": " + reason, "move it away"});
+    EXPECT_TRUE(std::filesystem::exists(std::filesystem::symlink_status(path_of(folder, 2))));
+    std::filesystem::remove(path_of(folder, 3));
+    std::filesystem::remove_all(path_of(folder, 2));
+  };
+  std::filesystem::rename(path_of(folder, 2), folder / "elsewhere");
+  std::filesystem::create_symlink(folder / "not mounted", path_of(folder, 2));
+  expect("No such file or directory");
+  std::filesystem::create_symlink(path_of(folder, 2), path_of(folder, 2));
+  expect("Too many levels of symbolic links");
+  std::filesystem::create_directories(path_of(folder, 2) + "/x");
+  expect("Is a directory");
+  // Nor is a folder taken for one without checkpoints.
+  std::filesystem::create_symlink("loop", folder / "loop");
+  const auto said = outcomes(GetParam(), [&](Communicator& world) {
+    torch::nn::Linear net = filled(7);
+    Checkpoint(world, folder / "loop", *net).load_latest();
+  });
+  expect_all_say(said, {"SystemError: ", "loop"});
+}
+
 TEST_P(Ranks, AllHearThatWritingFailed) {
   folder.write("file", "");
   expect_all_say(outcomes(GetParam(), [&](Communicator& world) { save_steps(world, folder / "file", {1}); }),

@@ -48,7 +48,8 @@ class Checkpoint {
 
   /// Loads the newest checkpoint that is whole, and returns its step; nothing if there are none. Throws UsageError on
   /// all ranks, and changes nothing, if it is of another model, optimiser, dataset or number of ranks; and if there are
-  /// checkpoints, but each is damaged: training does not silently start anew.
+  /// checkpoints, but each is damaged: training does not silently start anew. Throws SystemError on all ranks if the
+  /// system does not let the newest be read: it may be whole.
   std::optional<std::int64_t> load_latest();
 
   /// The string that was saved with what load_latest() loaded.
