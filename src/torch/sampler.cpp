@@ -142,7 +142,9 @@ void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
   };
   write("samples", state_->samples);
   write("epoch", state_->epoch);
+  write("shuffle", state_->options.shuffle ? 1 : 0);
   write("seed", state_->options.seed);
+  write("drop_last", state_->options.drop_last ? 1 : 0);
   write("position", position());
 }
 
@@ -154,12 +156,22 @@ void DistributedSampler::check(torch::serialize::InputArchive& archive) const {
                     "means nothing in the other",
                     samples, state_->samples));
   }
+  const auto compare = [&](const char* name, std::uint64_t here) {
+    const std::uint64_t saved = read(archive, name);
+    if (saved == here) return;
+    throw UsageError(
+        fmt::format("the saved sampler has {} {}, this one {}: the samples that are left of the epoch would be others; "
+                    "construct it with DistributedSamplerOptions as they were",
+                    name, saved, here));
+  };
+  compare("shuffle", state_->options.shuffle ? 1 : 0);
+  if (state_->options.shuffle) compare("seed", state_->options.seed);
+  compare("drop_last", state_->options.drop_last ? 1 : 0);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   check(archive);
   state_->epoch = read(archive, "epoch");
-  state_->options.seed = read(archive, "seed");
   state_->order.clear();
   state_->loaded = true;
   state_->start_at(read(archive, "position"));

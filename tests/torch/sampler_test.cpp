@@ -151,7 +151,7 @@ TEST(Sampler, GoesOnWhereItWasSaved) {
         for (std::size_t i = 0; i < done; ++i) first.next(4);
         EXPECT_EQ(first.position() >= 67, done == whole.size());
 
-        DistributedSampler second(67, rank, ranks);  // the seed comes with the position
+        DistributedSampler second(67, rank, ranks, options);
         load(second, saved(first));
         EXPECT_EQ(second.epoch(), 5U);
         second.set_epoch(second.epoch());
@@ -196,6 +196,29 @@ TEST(Sampler, RefusesThePositionInAnotherDataset) {
   DistributedSampler before(60, 0, 3), after(61, 0, 3);
   const std::string message = test::usage_error([&] { load(after, saved(before)); });
   EXPECT_NE(message.find("60 samples, this one of 61"), std::string::npos) << message;
+}
+
+TEST(Sampler, RefusesThePositionInAnotherOrder) {
+  const auto complaint = [](const DistributedSamplerOptions& before, const DistributedSamplerOptions& after) {
+    DistributedSampler saves(60, 0, 3, before), loads(60, 0, 3, after);
+    saves.set_epoch(2);
+    saves.next(4);
+    const std::string bytes = saved(saves);
+    const std::string message = test::usage_error([&] { load(loads, bytes); });
+    EXPECT_EQ(loads.position(), message == "nothing was thrown" ? 12U : 0U) << message;
+    return message;
+  };
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(complaint({.shuffle = true}, {.shuffle = false}), "has shuffle 1, this one 0");
+  expect(complaint({.shuffle = false}, {.shuffle = true}), "has shuffle 0, this one 1");
+  expect(complaint({.seed = 9}, {.seed = 4}), "has seed 9, this one 4");
+  expect(complaint({.seed = ~std::uint64_t{0}}, {}), "has seed 18446744073709551615, this one 0");
+  expect(complaint({.drop_last = false}, {.drop_last = true}), "has drop_last 0, this one 1");
+  // A seed that nothing is drawn with does not matter.
+  expect(complaint({.shuffle = false, .seed = 9}, {.shuffle = false}), "nothing was thrown");
+  expect(complaint({.seed = 9, .drop_last = true}, {.seed = 9, .drop_last = true}), "nothing was thrown");
 }
 
 TEST(Sampler, TakesANewSize) {

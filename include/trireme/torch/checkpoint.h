@@ -47,9 +47,9 @@ class Checkpoint {
   void save(std::int64_t step, const std::string& extra = "");
 
   /// Loads the newest checkpoint that is whole, and returns its step; nothing if there are none. Throws UsageError on
-  /// all ranks, and changes nothing, if it is of another model, optimiser, dataset or number of ranks; and if there are
-  /// checkpoints, but each is damaged: training does not silently start anew. Throws SystemError on all ranks if the
-  /// system does not let the newest be read: it may be whole.
+  /// all ranks, and changes nothing, if it is of another model, optimiser, dataset, order of samples or number of
+  /// ranks; and if there are checkpoints, but each is damaged: training does not silently start anew. Throws
+  /// SystemError on all ranks if the system does not let the newest be read: it may be whole.
   std::optional<std::int64_t> load_latest();
 
   /// The string that was saved with what load_latest() loaded.

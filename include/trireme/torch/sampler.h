@@ -61,7 +61,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   /// This rank's next samples, at most so many; nothing at the end of the epoch.
   torch::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Epoch, seed and position, the same for all ranks. load() throws UsageError if it was another number of samples.
+  /// Epoch and position, the same for all ranks. load() throws UsageError if they are of another number of samples,
+  /// shuffle, seed or drop_last: the samples that are left would be others.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
