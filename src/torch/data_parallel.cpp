@@ -61,18 +61,37 @@ void check_same(Communicator& ranks, const std::vector<std::string>& mine) {
   }
 }
 
-std::set<std::string> sparse_names(torch::nn::Module& module, const DistributedDataParallelOptions& options) {
-  std::set<std::string> names(options.sparse_parameters.begin(), options.sparse_parameters.end());
-  const auto look_at = [&](const torch::nn::Module& each, const std::string& prefix) {
-    const auto* embedding = each.as<torch::nn::EmbeddingImpl>();
-    const auto* bag = each.as<torch::nn::EmbeddingBagImpl>();
-    const bool sparse =
-        (embedding != nullptr && embedding->options.sparse()) || (bag != nullptr && bag->options.sparse());
-    if (sparse) names.insert(prefix + "weight");
+/// Calls `use` with the name and the options of each table of embeddings in the module.
+template <typename Use>
+void for_each_embedding(torch::nn::Module& module, Use use) {
+  const auto look_at = [&](const torch::nn::Module& each, const std::string& name) {
+    if (const auto* embedding = each.as<torch::nn::EmbeddingImpl>()) use(name, embedding->options);
+    if (const auto* bag = each.as<torch::nn::EmbeddingBagImpl>()) use(name, bag->options);
   };
   look_at(module, "");
-  for (const auto& child : module.named_modules({}, /*include_self=*/false)) look_at(*child.value(), child.key() + ".");
+  for (const auto& child : module.named_modules({}, /*include_self=*/false)) look_at(*child.value(), child.key());
+}
+
+std::set<std::string> sparse_names(torch::nn::Module& module, const DistributedDataParallelOptions& options) {
+  std::set<std::string> names(options.sparse_parameters.begin(), options.sparse_parameters.end());
+  for_each_embedding(module, [&](const std::string& name, const auto& embedding) {
+    if (embedding.sparse()) names.insert(name.empty() ? "weight" : name + ".weight");
+  });
   return names;
+}
+
+/// Why the module can't be the same on all ranks; empty: it can.
+std::string what_drifts_apart(torch::nn::Module& module) {
+  std::string reason;
+  for_each_embedding(module, [&](const std::string& name, const auto& embedding) {
+    if (!embedding.max_norm() || !reason.empty()) return;
+    reason = fmt::format(
+        "{} has max_norm: its forward shortens the rows that it looks up, which are others on each rank, and the "
+        "models would drift apart. Construct it without max_norm, and shorten all rows after each step instead "
+        "(weight.renorm_(norm_type, 0, max_norm), without gradients)",
+        name.empty() ? "the embedding" : fmt::format("embedding {}", name));
+  });
+  return reason;
 }
 
 }  // namespace
@@ -130,7 +149,7 @@ std::string DataParallel::Impl::what_is_wrong() const {
   for (const std::string& name : options_.sparse_parameters) {
     if (!names.contains(name)) return fmt::format("sparse_parameters names {}, which the module does not have", name);
   }
-  return {};
+  return what_drifts_apart(module_);
 }
 
 void DataParallel::Impl::broadcast_state(int root) {

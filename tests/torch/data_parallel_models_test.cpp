@@ -399,6 +399,23 @@ TEST(Wrong, Device) {
                  {"rank 1 can't be wrapped: far is on device meta"});
 }
 
+// Forward changes the rows that a rank looks up, in place.
+TEST(Wrong, EmbeddingThatForwardChanges) {
+  const auto said = [](const auto& make) {
+    return outcomes(2, [&](Communicator& world) {
+      auto net = make();
+      const DistributedDataParallel model(net, world);
+    });
+  };
+  using namespace torch::nn;
+  expect_all_say(said([] { return Embedding(EmbeddingOptions(6, 2).max_norm(1)); }),
+                 {"UsageError: ", "the embedding has max_norm", "drift apart", "renorm_"});
+  expect_all_say(
+      said([] { return Sequential(Linear(2, 2), Sequential(EmbeddingBag(EmbeddingBagOptions(6, 2).max_norm(1)))); }),
+      {"UsageError: ", "embedding 1.0 has max_norm"});
+  EXPECT_EQ(said([] { return Sequential(Embedding(6, 2), EmbeddingBag(6, 2)); }), std::vector<std::string>(2));
+}
+
 TEST(Wrong, ModelsThatDiffer) {
   expect_all_say(
       outcomes(3,
