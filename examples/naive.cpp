@@ -6,7 +6,6 @@
 #include "trireme/communicator.h"
 #include "trireme/torch/data_parallel.h"
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -147,12 +146,11 @@ void train_in_parallel(trireme::Communicator& world, const Settings& settings, t
   });
 }
 
+// Not a number if a parameter is: a maximum by std::max would pass over it.
 double largest_difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a->parameters().size(); ++i) {
-    largest = std::max(largest, (a->parameters()[i] - b->parameters()[i]).abs().max().item<double>());
-  }
-  return largest;
+  using torch::nn::utils::parameters_to_vector;
+  const torch::NoGradGuard guard;
+  return (parameters_to_vector(a->parameters()) - parameters_to_vector(b->parameters())).abs().max().item<double>();
 }
 
 void train(trireme::Communicator& world, const Settings& settings) {

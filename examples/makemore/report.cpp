@@ -105,7 +105,9 @@ std::string losses(const Record& record) {
   if (compared) {
     double largest = 0;
     for (std::size_t i = 0; i < std::min(record.losses.size(), record.one_process.size()); ++i) {
-      largest = std::max(largest, std::abs(record.losses[i] - record.one_process[i]));
+      const double apart = std::abs(record.losses[i] - record.one_process[i]);
+      // What is not a number is larger than all.
+      if (!std::isnan(largest) && !(apart <= largest)) largest = apart;
     }
     section += fmt::format(
         "<p>The mean of the ranks' gradients is the gradient of the joined batch, so {} ranks with batches of {} learn "

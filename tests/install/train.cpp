@@ -42,12 +42,11 @@ torch::nn::Sequential train_alone(std::size_t epochs) {
   return net;
 }
 
+// Not a number if a parameter is: a maximum by std::max would pass over it.
 double largest_difference(torch::nn::Sequential& a, torch::nn::Sequential& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a->parameters().size(); ++i) {
-    largest = std::max(largest, (a->parameters()[i] - b->parameters()[i]).abs().max().item<double>());
-  }
-  return largest;
+  using torch::nn::utils::parameters_to_vector;
+  const torch::NoGradGuard guard;
+  return (parameters_to_vector(a->parameters()) - parameters_to_vector(b->parameters())).abs().max().item<double>();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Ranks that run out of batches, with and without batch norm: still what one process does with the joined batch.
 #include "trireme/torch/join.h"
 
+#include "torch/difference.h"
 #include "torch/ranks.h"
 #include "trireme/torch/data_parallel.h"
 #include "trireme/torch/sync_batch_norm.h"
@@ -69,14 +70,6 @@ std::vector<Tensor> state_of(torch::nn::Module& net) {
   std::vector<Tensor> all = net.parameters();
   for (const Tensor& buffer : net.buffers()) all.push_back(buffer);
   return all;
-}
-
-double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    largest = std::max(largest, (a[i].to(torch::kFloat64) - b[i].to(torch::kFloat64)).abs().max().item<double>());
-  }
-  return largest;
 }
 
 /// How many rows each rank has in each step: ranks with fewer steps run out.

@@ -1,11 +1,11 @@
 // A small model, its batches, and what one process makes of them.
 #pragma once
 
+#include "torch/difference.h"
 #include "trireme/communicator.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -64,15 +64,6 @@ inline std::vector<Tensor> reference(const Batch& batch, torch::Dtype dtype) {
   Mlp net = make_mlp(dtype);
   loss_of(net(batch.x), batch).backward();
   return gradients_of(*net);
-}
-
-inline double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (a[i].numel() > 0) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
-  }
-  return largest;
 }
 
 /// Fails if any bit differs between ranks.
