@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -108,8 +109,11 @@ int run(const Options& options) {
 
   // From here on rank 0 is alone: nothing may be sent.
   model->eval();
-  record.words = sample(model, options.seed);
   record.validation_loss = loss_on(model, data.validation);
+  if (!std::isfinite(record.validation_loss)) {
+    throw makemore::not_finite("after step", static_cast<std::size_t>(options.steps), options.rate);
+  }
+  record.words = sample(model, options.seed);
   record.choices = explain(world, training.buckets);
   if (options.check) {
     makemore::Batches joined(data.training, options.batch * world.ranks(), options.seed, 0, 1);

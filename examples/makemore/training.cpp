@@ -4,8 +4,11 @@
 #include "progress.h"
 #include "trireme/torch/data_parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <torch/torch.h>
 
 namespace makemore {
@@ -35,6 +38,7 @@ class Trainer {
         optimizer_(model->parameters(), options.rate),
         batches_(samples, options.batch, options.seed, world.rank(), world.ranks()),
         steps_(options.steps),
+        rate_(options.rate),
         joined_(options.batch * world.ranks()),
         progress_(options.quiet || world.rank() != 0, steps_, joined_) {}
 
@@ -86,23 +90,32 @@ class Trainer {
   }
 
   // Those that are this rank's own become the mean of all ranks'. Once in a while for many: in every step it would be
-  // one more message to wait for.
+  // one more message to wait for. All ranks have the same ones then, and stop alike at one that is not finite.
   void average_losses() {
     world_.allreduce(std::span(result_.losses).subspan(averaged_), trireme::Op::average);
-    averaged_ = result_.losses.size();
+    for (; averaged_ < result_.losses.size(); ++averaged_) {
+      if (!std::isfinite(result_.losses[averaged_])) throw not_finite("in step", averaged_ + 1, rate_);
+    }
   }
 
   trireme::Communicator& world_;
   trireme::DistributedDataParallel<Model> model_;
   torch::optim::SGD optimizer_;
   Batches batches_;
-  std::int64_t steps_, joined_;
+  std::int64_t steps_;
+  double rate_;
+  std::int64_t joined_;
   Progress progress_;
   Training result_ = {};
   std::size_t averaged_ = 0;
 };
 
 }  // namespace
+
+std::runtime_error not_finite(const char* when, std::size_t step, double rate) {
+  return std::runtime_error(
+      fmt::format("{} {} the loss is not finite: give a smaller --rate than {:g}", when, step, rate));
+}
 
 Training train(trireme::Communicator& world, Model& model, const Samples& samples, const Options& options) {
   return Trainer(world, model, samples, options).run();

@@ -7,6 +7,7 @@
 #include "words.h"
 
 #include <cstddef>
+#include <stdexcept>
 #include <vector>
 
 namespace makemore {
@@ -19,7 +20,10 @@ struct Training {
   double waited = 0;                      ///< the part of the time that went by waiting for reductions
 };
 
-/// All ranks call it alike.
+/// What there is to throw when a loss is infinite or not a number.
+std::runtime_error not_finite(const char* when, std::size_t step, double rate);
+
+/// All ranks call it alike, and throw alike if the loss is not finite.
 Training train(trireme::Communicator& world, Model& model, const Samples& samples, const Options& options);
 
 }  // namespace makemore

@@ -163,6 +163,24 @@ TEST(MakemoreProgram, ReportNeedsNothingElse) {
   }
 }
 
+TEST(MakemoreProgram, StopsAtALossThatIsNotFinite) {
+  const TemporaryFolder folder;
+  const auto expect = [&](const std::string& steps, const std::string& when) {
+    for (const char* const check : {"--check", "--quiet"}) {
+      const Ran ran =
+          run_makemore(2, {"--rate", "1e300", "--steps", steps, check, "--text", words_of_two_letters(folder)});
+      EXPECT_EQ(ran.status, 1);
+      EXPECT_NE(ran.err.find("makemore: " + when + " the loss is not finite: give a smaller --rate than 1e+300"),
+                std::string::npos)
+          << ran.err;
+      EXPECT_EQ(ran.err.find("multinomial"), std::string::npos) << ran.err;
+    }
+  };
+  expect("1", "after step 1");
+  expect("2", "in step 2");
+  expect("300", "in step 2");  // where losses are looked at once in a while
+}
+
 TEST(MakemoreProgram, SaysWhatIsWrong) {
   const TemporaryFolder folder;
   const auto complaint = [&](std::vector<std::string> options) {
