@@ -236,7 +236,8 @@ void Crew::look_at(Rank& rank) {
   std::vector<Record> records;
   if (report_) records = board_->records(rank.number, rank.recorded);
   if (!records.empty()) rank.recorded = records.back().number + 1;
-  events_.recorded({.rank = rank.number, .last = *last, .records = std::move(records)});
+  events_.recorded(
+      {.rank = rank.number, .last = *last, .records = std::move(records), .blamed = board_->blamed(rank.number)});
 }
 
 void Crew::tell_fate(int rank, const std::string& how) {

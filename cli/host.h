@@ -48,6 +48,7 @@ struct Recorded {
   int rank = 0;
   Record last{};                  ///< of all
   std::vector<Record> records{};  ///< those that are new, if all are wanted
+  std::vector<int> blamed{};      ///< whom it says that they can't go on for
   std::chrono::nanoseconds offset{0};
 };
 

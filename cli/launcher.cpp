@@ -368,6 +368,7 @@ class Launcher {
     last.begun -= recorded.offset;
     if (last.ended) *last.ended -= recorded.offset;
     ranks_[recorded.rank].last = last;
+    ranks_[recorded.rank].blames = recorded.blamed;
     if (options_.report) stragglers_.take(recorded.rank, recorded.records, recorded.offset);
   }
 

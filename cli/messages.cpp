@@ -113,12 +113,14 @@ Share to_share(const Message& message) {
 Message to_message(const Recorded& recorded) {
   Message records = Message::array();
   for (const Record& record : recorded.records) records.push_back(to_message(record));
-  return {{"rank", recorded.rank}, {"last", to_message(recorded.last)}, {"records", records}};
+  return {
+      {"rank", recorded.rank}, {"last", to_message(recorded.last)}, {"records", records}, {"blamed", recorded.blamed}};
 }
 
 Recorded to_recorded(const Message& message) {
   Recorded recorded{.rank = message.at("rank"), .last = to_record(message.at("last"))};
   for (const Message& one : message.at("records")) recorded.records.push_back(to_record(one));
+  message.at("blamed").get_to(recorded.blamed);
   return recorded;
 }
 

@@ -12,7 +12,7 @@
 //   clock    the launcher's                      ->
 //                                                <- clock      the same, and the agent's
 //   look                                         ->
-//                                                <- recorded   what a rank did; also before it has ended
+//                                                <- recorded   what a rank did, and whom it blames; also before its end
 //                                                <- alive      ranks, their processes, and what stopped them
 //                                                <- ended      ranks, and how
 //   fate     a rank of any host, and how it ended ->
@@ -41,7 +41,7 @@ namespace trireme::cli {
 using Message = nlohmann::json;
 
 /// The number goes up when launchers and agents of different builds would misunderstand each other.
-inline constexpr std::string_view kGreeting = "trireme host-agent 3";
+inline constexpr std::string_view kGreeting = "trireme host-agent 4";
 
 /// How often each side says that it is there, and after how long a silence it is taken for dead.
 inline constexpr std::chrono::seconds kBeat{5};

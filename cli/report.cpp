@@ -92,6 +92,21 @@ std::string describe_missing(const std::vector<RankReport>& ranks) {
                      missing.ranks.size() == 1 ? "was" : "were");
 }
 
+// Those that the most ranks blame; several, if as many blame each.
+std::vector<int> most_blamed(const std::vector<RankReport>& ranks) {
+  std::map<int, int> votes;
+  int most = 1;
+  for (const RankReport& rank : ranks) {
+    for (const int blamed : rank.blames) most = std::max(most, ++votes[blamed]);
+  }
+  std::vector<int> found;
+  for (const auto& [blamed, count] : votes) {
+    const bool known = blamed >= 0 && blamed < static_cast<int>(ranks.size());
+    if (known && count == most) found.push_back(blamed);
+  }
+  return found;
+}
+
 }  // namespace
 
 void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
@@ -138,6 +153,9 @@ void mark_causes(std::vector<RankReport>& ranks) {
     found = found || rank.cause;
   }
   if (found) return;
+  const std::vector<int> blamed = most_blamed(ranks);
+  for (const int rank : blamed) ranks[rank].cause = true;
+  if (!blamed.empty()) return;
   const Missing missing = find_missing(ranks);
   const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.failed; });
   const bool missed_others = first == ranks.end() || (missing.there != nullptr && first->last && !first->last->ended &&

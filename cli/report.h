@@ -25,6 +25,7 @@ struct RankReport {
   bool failed = false;    ///< the first of all
   bool cause = false;     ///< of the failure, as far as can be seen; see mark_causes()
   std::optional<Record> last = {};
+  std::vector<int> blames = {};      ///< whom it says that it could not go on for
   std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
 };
 
@@ -62,9 +63,9 @@ class Stragglers {
   std::uint64_t operations_ = 0;
 };
 
-/// Marks whom a failure comes from: those that were stopped, killed or lost; or else the first to fail. But one that
-/// gave up in an operation to which others never came is not to blame: they are. So they are when nobody failed, and
-/// the time was over.
+/// Marks whom a failure comes from: those that were stopped, killed or lost; or else those that most ranks blame; or
+/// else the first to fail. But one that gave up in an operation to which others never came is not to blame: they are. So
+/// they are when nobody failed, and the time was over.
 void mark_causes(std::vector<RankReport>& ranks);
 
 /// A table: a line a rank. Below it, who was not where most ranks were.

@@ -68,6 +68,8 @@ struct alignas(64) Entry {
 
 struct Board::Part {
   alignas(64) Word begun;  ///< operations so far
+  std::atomic<std::uint32_t> blamed_count;
+  std::atomic<std::int32_t> blamed[kMostBlamed];
   alignas(64) std::atomic<std::uint32_t> fate_bytes;
   char fate[124];
   Entry entries[kRecords];
@@ -187,6 +189,24 @@ std::optional<Record> Board::last(int rank) const {
   const std::uint64_t count = part(rank).begun.load(std::memory_order_acquire);
   const std::vector<Record> found = records(rank, count == 0 ? 0 : count - 1);
   return found.empty() ? std::nullopt : std::optional(found.back());
+}
+
+void Board::blame(int rank, std::span<const int> blamed) {
+  Part& mine = part(rank);
+  mine.blamed_count.store(0, std::memory_order_release);
+  if (blamed.size() > kMostBlamed) return;
+  for (std::size_t i = 0; i < blamed.size(); ++i) mine.blamed[i].store(blamed[i], std::memory_order_relaxed);
+  mine.blamed_count.store(static_cast<std::uint32_t>(blamed.size()), std::memory_order_release);
+}
+
+std::vector<int> Board::blamed(int by) const {
+  const Part& theirs = part(by);
+  const std::size_t count = theirs.blamed_count.load(std::memory_order_acquire);
+  std::vector<int> found;
+  for (std::size_t i = 0; i < std::min(count, kMostBlamed); ++i) {
+    found.push_back(theirs.blamed[i].load(std::memory_order_relaxed));
+  }
+  return found;
 }
 
 // By both clocks, from when the board was made until now.

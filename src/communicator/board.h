@@ -2,8 +2,8 @@
 //
 // Who starts the ranks of a host makes one board for them, an unnamed file that they inherit (TRIREME_BOARD is its
 // descriptor), so that nothing is left behind. Each rank writes its operations into its own part, as they begin and
-// end; anybody on the host can read them at any time, also those of a rank that was stopped or killed. Who started the
-// ranks writes there how one of them ended, so that the others can say it.
+// end, and whom it holds to blame when they can't; anybody on the host can read that at any time, also of a rank that
+// was stopped or killed. Who started the ranks writes there how one of them ended, so that the others can say it.
 #pragma once
 
 #include "communicator/call.h"
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class Board {
  public:
   /// The operations of a rank that are kept.
   static constexpr std::size_t kRecords = 1024;
+  /// The ranks that one can hold to blame.
+  static constexpr std::size_t kMostBlamed = 8;
 
   /// A new one. Throws SystemError if there is no memory for it.
   explicit Board(int ranks);
@@ -56,11 +59,14 @@ class Board {
   // For the rank itself, from one thread at a time.
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void end(int rank, std::uint64_t number);
+  /// Whom it says that its operations can't go on for. Where it is more than kMostBlamed, it is nobody in particular.
+  void blame(int rank, std::span<const int> blamed);
 
   // For all.
   /// The last operations of a rank, oldest first, from `first` on.
   std::vector<Record> records(int rank, std::uint64_t first = 0) const;
   std::optional<Record> last(int rank) const;
+  std::vector<int> blamed(int by) const;
 
   /// How a rank ended, as "was killed by signal 9 (Killed)"; empty: it lives, or nobody knows.
   void tell_fate(int rank, const std::string& how);

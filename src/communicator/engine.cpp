@@ -34,6 +34,7 @@ Engine::Engine(EngineParts parts)
       fated_(parts_.ranks),
       elsewhere_(parts_.ranks) {
   last_tick_ = Clock::now();
+  parts_.board->blame(parts_.rank, {});  // One that failed before is over.
 }
 
 void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Network> tcp) {
@@ -170,7 +171,7 @@ bool Engine::take_submitted() {
     taken.swap(submissions_);
     abort.swap(abort_);
   }
-  if (abort) fail(ErrorKind::usage, fmt::format("{}: {}", parts_.names[parts_.rank], *abort));
+  if (abort) fail(ErrorKind::usage, fmt::format("{}: {}", parts_.names[parts_.rank], *abort), {parts_.rank});
   for (const auto& operation : taken) begin(operation);
   return true;
 }
@@ -209,7 +210,7 @@ void Engine::guarded(const Work& work) {
   } catch (const std::exception& error) {
     running_ready_ = false;
     const bool usage = dynamic_cast<const UsageError*>(&error) != nullptr;
-    fail(usage ? ErrorKind::usage : ErrorKind::system, parts_.names[parts_.rank] + ": " + error.what());
+    fail(usage ? ErrorKind::usage : ErrorKind::system, parts_.names[parts_.rank] + ": " + error.what(), {parts_.rank});
     if (failing_) shut_down();
   }
 }
@@ -335,7 +336,7 @@ void Engine::tick(Clock::time_point now) {
     if (failing_) break;
     if (operation->is_done()) continue;
     if (now >= operation->deadline) {
-      fail(ErrorKind::timeout, waiting_for(*operation));
+      fail(ErrorKind::timeout, waiting_for(*operation), missing_in(*operation));
     } else if (now >= operation->asks_at) {
       ask_others(*operation);
     }

@@ -162,7 +162,9 @@ class Engine final : public transport::Inbox {
   transport::Transport& route(int peer);
 
   // Trouble (trouble.cpp).
-  void fail(ErrorKind kind, const std::string& message);
+  void fail(ErrorKind kind, const std::string& message, const std::vector<int>& blamed = {});
+  void spread(const std::string& news);
+  std::vector<int> blamed_by(const std::string& news) const;
   void disagree(std::uint32_t sequence, int peer, const Call& theirs, const Call& mine);
   void shut_down();
   void tell(int peer, ControlKind kind, std::string text);
@@ -175,6 +177,7 @@ class Engine final : public transport::Inbox {
   void remember(const Operation& operation);
   bool needs(const Operation& operation, int peer) const;
   void check_gone(const Operation& operation);
+  std::vector<int> missing_in(const Operation& operation) const;
   std::string waiting_for(const Operation& operation) const;
   std::string what_others_do(const Operation& operation) const;
   std::string did_last(const Operation& operation, int peer) const;
@@ -222,7 +225,7 @@ class Engine final : public transport::Inbox {
   bool failing_ = false;  ///< an error is set, and the transports are still open
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  std::string news_;  ///< of it, as others are told: its kind, then its text
+  std::string news_;  ///< of it, as others are told: its kind, its text, and after a zero who is to blame
   std::vector<std::shared_ptr<Operation>> buried_;
 
   std::vector<const std::byte*> fold_sources_;

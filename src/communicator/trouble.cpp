@@ -5,7 +5,8 @@
 // answer within kFarewell; one that was stopped meanwhile may still write to a window what it had been asked for.
 //
 // Each says once what it found, or heard, first. Several may find different things, as when a host goes with all of its
-// ranks: everybody takes the gravest of what all have said, so that all name the same culprit.
+// ranks: everybody takes the gravest of what all have said, so that all name the same culprit, and leaves on the board
+// who that is.
 //
 // A rank that has waited for a while asks the others what they do, which finds those that disagree without a message
 // between them.
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <tuple>
 
 namespace trireme {
@@ -44,14 +46,27 @@ std::exception_ptr Engine::make_error(ErrorKind kind, const std::string& message
   }
 }
 
-void Engine::fail(ErrorKind kind, const std::string& message) {
+void Engine::fail(ErrorKind kind, const std::string& message, const std::vector<int>& blamed) {
+  spread(fmt::format("{}{}{}{}", static_cast<int>(kind), message, '\0', fmt::join(blamed, " ")));
+}
+
+void Engine::spread(const std::string& news) {
   if (failing_ || failed_) return;
   failing_ = true;
-  news_ = static_cast<char>('0' + static_cast<int>(kind)) + message;
+  news_ = news;
   const std::string text = news_;
   for (int peer = 0; peer < parts_.ranks; ++peer) {
     if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::aborts, text);
   }
+}
+
+std::vector<int> Engine::blamed_by(const std::string& news) const {
+  std::vector<int> blamed;
+  std::istringstream numbers(news.substr(std::min(news.find('\0'), news.size() - 1) + 1));
+  for (int rank = 0; numbers >> rank;) {
+    if (rank >= 0 && rank < parts_.ranks) blamed.push_back(rank);
+  }
+  return blamed;
 }
 
 // From the top of the loop, never from within a transport.
@@ -79,7 +94,8 @@ void Engine::shut_down() {
       host_->check_processes();
     }
   }
-  error_ = make_error(static_cast<ErrorKind>(news_[0] - '0'), news_.substr(1));
+  error_ = make_error(static_cast<ErrorKind>(news_[0] - '0'), news_.substr(1, news_.find('\0') - 1));
+  parts_.board->blame(parts_.rank, blamed_by(news_));
   if (host_) host_->close();
   if (tcp_) tcp_->close_within(kFarewell);
   tcp_.reset();
@@ -121,7 +137,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
     knows_[peer] = true;
     if (failing_) news_ = std::min(news_, text, is_better);
-    fail(static_cast<ErrorKind>(text[0] - '0'), text.substr(1));
+    spread(text);
     return;
   }
   Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
@@ -247,7 +263,7 @@ void Engine::lost(int peer, const std::string& why) {
 void Engine::garbled(int peer, const std::string& why) {
   if (!gone_[peer].empty()) return;
   gone_[peer] = why;
-  fail(ErrorKind::protocol, fmt::format("{} {}", parts_.names[peer], why));
+  fail(ErrorKind::protocol, fmt::format("{} {}", parts_.names[peer], why), {peer});
 }
 
 void Engine::closed(int peer) {
@@ -304,26 +320,34 @@ void Engine::check_gone(const Operation& operation) {
   if (failing_) return;
   for (const int peer : operation.group->members) {
     if (gone_[peer].empty() || !needs(operation, peer)) continue;
-    fail(ErrorKind::peer, fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], why_gone(peer),
-                                      operation.call.describe()));
+    fail(ErrorKind::peer,
+         fmt::format("{} is gone ({}): {} can't be finished", parts_.names[peer], why_gone(peer),
+                     operation.call.describe()),
+         {peer});
     return;
   }
 }
 
-std::string Engine::waiting_for(const Operation& operation) const {
-  // Those that this rank needs a message from may be waiting for others themselves: then it is who did not even answer.
+// Those that this rank needs a message from may be waiting for others themselves: then it is who did not even answer.
+std::vector<int> Engine::missing_in(const Operation& operation) const {
   const auto is_there = [&](int peer) {
     return std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end();
   };
-  std::vector<std::string> missing, absent, silent;
+  std::vector<int> missing, absent, silent;
   for (const int peer : operation.group->members) {
     if (peer == parts_.rank) continue;
-    if (needs(operation, peer)) missing.push_back(parts_.names[peer]);
-    if (!is_there(peer)) absent.push_back(parts_.names[peer]);
-    if (!is_there(peer) && elsewhere_[peer].empty()) silent.push_back(parts_.names[peer]);
+    if (needs(operation, peer)) missing.push_back(peer);
+    if (!is_there(peer)) absent.push_back(peer);
+    if (!is_there(peer) && elsewhere_[peer].empty()) silent.push_back(peer);
   }
   const bool some_answered = silent.size() < operation.group->members.size() - 1;
   if (some_answered && !absent.empty()) missing = silent.empty() ? absent : silent;
+  return missing;
+}
+
+std::string Engine::waiting_for(const Operation& operation) const {
+  std::vector<std::string> missing;
+  for (const int peer : missing_in(operation)) missing.push_back(parts_.names[peer]);
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
   return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it? {}",
                      parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,

@@ -51,6 +51,27 @@ TEST_F(Netlab, NamesAHostThatIsCutOff) {
                 contains(said, "is gone (it exited with status 1)"))
         << err;
   }
+  EXPECT_EQ(lines_with(started.err(), "*  ").size(), 1U) << started.err();
+  EXPECT_EQ(lines_with(started.err(), "*    2  ").size(), 1U) << started.err();
+}
+
+// Both hosts are up, and each says of the other that it is not: what all ranks agree on in the end is in the table.
+TEST_F(Netlab, TheTableMarksWhomAllRanksNameWhenNothingComesThroughBetweenTwo) {
+  Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", "--env", "TRIREME_ALGORITHM=ring", TRIREME_FAULT,
+                                         "--deadline", "100s"}));
+  ASSERT_TRUE(comes_true([&] { return are_at_work(3, started.err()); })) << started.err();
+  const std::string script =
+      "ip -n trireme-{0}-1 route add blackhole 10.77.0.3 && "
+      "ip -n trireme-{0}-2 route add blackhole 10.77.0.2";
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format(fmt::runtime(script), name())}).status, 0);
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  const std::string err = started.err();
+  const std::size_t begin = err.find("[0] rank ");
+  ASSERT_NE(begin, std::string::npos) << err;
+  const std::string named = err.substr(begin + 9, 1);
+  EXPECT_TRUE(named == "1" || named == "2") << err;
+  EXPECT_EQ(lines_with(err, "*  ").size(), 1U) << err;
+  EXPECT_EQ(lines_with(err, fmt::format("*    {}  ", named)).size(), 1U) << err;
 }
 
 // Addresses of the launcher that swallow what is sent to them are tried in a bounded time.

@@ -102,6 +102,18 @@ TEST(Board, TheFirstFateIsToldAndCutToItsRoom) {
   EXPECT_LE(board.fate(1).size(), 124U);
 }
 
+TEST(Board, TellsWhomARankBlamesLast) {
+  Board board(2);
+  EXPECT_TRUE(board.blamed(0).empty());
+  board.blame(0, std::vector{1, 7});
+  EXPECT_EQ(board.blamed(0), (std::vector{1, 7}));
+  EXPECT_TRUE(board.blamed(1).empty());
+  board.blame(0, std::vector{1});
+  EXPECT_EQ(board.blamed(0), std::vector{1});
+  board.blame(0, std::vector<int>(Board::kMostBlamed + 1));
+  EXPECT_TRUE(board.blamed(0).empty());
+}
+
 TEST(Board, IsInheritedOnlyIfItFits) {
   Board board(3);
   begin(board, 2, 5);

@@ -1,0 +1,60 @@
+// The report of a run by itself: whom it marks as what a failure comes from, and what it says of ranks.
+#include "cli/report.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace trireme::cli {
+namespace {
+
+std::vector<RankReport> all_of(int ranks) {
+  std::vector<RankReport> all(ranks);
+  for (int rank = 0; rank < ranks; ++rank) all[rank].rank = rank;
+  return all;
+}
+
+std::vector<int> causes_of(std::vector<RankReport> ranks) {
+  mark_causes(ranks);
+  std::vector<int> causes;
+  for (const RankReport& rank : ranks) {
+    if (rank.cause) causes.push_back(rank.rank);
+  }
+  return causes;
+}
+
+TEST(Causes, AreThoseThatMostRanksBlame) {
+  std::vector<RankReport> ranks = all_of(4);
+  ranks[0].failed = true;
+  EXPECT_EQ(causes_of(ranks), std::vector{0});
+  // One that is cut off from all others blames one of them.
+  ranks[0].blames = {3};
+  ranks[1].blames = {3};
+  ranks[3].blames = {0};
+  EXPECT_EQ(causes_of(ranks), std::vector{3});
+  ranks[1].blames = {};
+  EXPECT_EQ(causes_of(ranks), (std::vector{0, 3})) << "nobody can tell which";
+  ranks[2].blames = {1, 3};
+  EXPECT_EQ(causes_of(ranks), std::vector{3});
+}
+
+TEST(Causes, AreFirstThoseOfWhichMoreIsKnown) {
+  std::vector<RankReport> ranks = all_of(3);
+  ranks[0].failed = true;
+  for (RankReport& rank : ranks) rank.blames = {1};
+  ranks[2].killed = true;
+  EXPECT_EQ(causes_of(ranks), std::vector{2});
+  ranks[2].killed = false;
+  ranks[2].stopped_by = 19;
+  EXPECT_EQ(causes_of(ranks), std::vector{2});
+}
+
+TEST(Causes, AreRanksOfTheRun) {
+  std::vector<RankReport> ranks = all_of(2);
+  ranks[1].failed = true;
+  ranks[0].blames = {-1, 2, 1 << 30};
+  EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
+}  // namespace
+}  // namespace trireme::cli
