@@ -231,13 +231,15 @@ void Crew::look() {
 }
 
 void Crew::look_at(Rank& rank) {
-  const auto last = board_->last(rank.number);
-  if (!last) return;
+  std::vector<Record> recent = board_->recent(rank.number, kRecent);
+  if (recent.empty()) return;
   std::vector<Record> records;
   if (report_) records = board_->records(rank.number, rank.recorded);
   if (!records.empty()) rank.recorded = records.back().number + 1;
-  events_.recorded(
-      {.rank = rank.number, .last = *last, .records = std::move(records), .blamed = board_->blamed(rank.number)});
+  events_.recorded({.rank = rank.number,
+                    .recent = std::move(recent),
+                    .records = std::move(records),
+                    .blamed = board_->blamed(rank.number)});
 }
 
 void Crew::tell_fate(int rank, const std::string& how) {

@@ -24,7 +24,7 @@ struct Share {
   std::vector<std::string> variables{};  ///< NAME=value, for all ranks
   bool prefix = true;                    ///< each line of output with its rank
   bool pin = true;                       ///< each rank to cores of its own, if there are enough
-  bool report = false;                   ///< all operations of ranks are wanted, not only the last
+  bool report = false;                   ///< all operations of ranks are wanted, not only the last few
 };
 
 /// The process of a rank that has not ended.
@@ -43,10 +43,13 @@ struct End {
   bool dumped = false;
 };
 
+/// The operations of a rank that are known in the end.
+inline constexpr std::size_t kRecent = 16;
+
 /// What a rank has recorded since the last time; `offset` is what the clock of its host is ahead of the launcher's.
 struct Recorded {
   int rank = 0;
-  Record last{};                  ///< of all
+  std::vector<Record> recent{};   ///< the last of all, up to kRecent, oldest first; never none
   std::vector<Record> records{};  ///< those that are new, if all are wanted
   std::vector<int> blamed{};      ///< whom it says that they can't go on for
   std::chrono::nanoseconds offset{0};

@@ -18,7 +18,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <iterator>
 #include <memory>
@@ -364,11 +366,13 @@ class Launcher {
   }
 
   void take_records(const Recorded& recorded) {
-    Record last = recorded.last;
-    last.begun -= recorded.offset;
-    if (last.ended) *last.ended -= recorded.offset;
-    ranks_[recorded.rank].last = last;
-    ranks_[recorded.rank].blames = recorded.blamed;
+    RankReport& rank = ranks_[recorded.rank];
+    rank.recent = recorded.recent;
+    for (Record& record : rank.recent) {
+      record.begun -= recorded.offset;
+      if (record.ended) *record.ended -= recorded.offset;
+    }
+    rank.blames = recorded.blamed;
     if (options_.report) stragglers_.take(recorded.rank, recorded.records, recorded.offset);
   }
 
@@ -379,15 +383,29 @@ class Launcher {
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
     if (failed_at_) mark_causes(ranks_);
     const bool any = std::any_of(ranks_.begin(), ranks_.end(),
-                                 [](const RankReport& rank) { return rank.last || rank.stopped_by != 0; });
+                                 [](const RankReport& rank) { return rank.last() != nullptr || rank.stopped_by != 0; });
     std::string text;
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
-    const std::string json = report_as_json(ranks_, stragglers_);
+    const std::string json = report_as_json(run_report(), ranks_, stragglers_);
     if (failed_at_ && any && options_.report_file.empty()) save_unasked(json);
     while (err_->pending() && !err_->broken()) err_->write_some();
     if (file_) file_->save(json);
+  }
+
+  RunReport run_report() const {
+    RunReport run{.command = options_.command, .status = status_, .host = this_host()};
+    if (failed_at_) {
+      const auto since = std::chrono::duration_cast<RunReport::Time::duration>(Clock::now() - *failed_at_);
+      run.failed_at = std::chrono::system_clock::now() - since;
+    }
+    return run;
+  }
+
+  static std::string this_host() {
+    std::array<char, HOST_NAME_MAX + 1> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
   }
 
   // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to

@@ -111,14 +111,19 @@ Share to_share(const Message& message) {
 }
 
 Message to_message(const Recorded& recorded) {
+  Message recent = Message::array();
+  for (const Record& record : recorded.recent) recent.push_back(to_message(record));
   Message records = Message::array();
   for (const Record& record : recorded.records) records.push_back(to_message(record));
-  return {
-      {"rank", recorded.rank}, {"last", to_message(recorded.last)}, {"records", records}, {"blamed", recorded.blamed}};
+  return {{"rank", recorded.rank}, {"recent", recent}, {"records", records}, {"blamed", recorded.blamed}};
 }
 
 Recorded to_recorded(const Message& message) {
-  Recorded recorded{.rank = message.at("rank"), .last = to_record(message.at("last"))};
+  Recorded recorded{.rank = message.at("rank")};
+  for (const Message& one : message.at("recent")) recorded.recent.push_back(to_record(one));
+  if (recorded.recent.empty() || recorded.recent.size() > kRecent) {
+    throw ProtocolError(fmt::format("it tells of {} operations at once", recorded.recent.size()));
+  }
   for (const Message& one : message.at("records")) recorded.records.push_back(to_record(one));
   message.at("blamed").get_to(recorded.blamed);
   return recorded;

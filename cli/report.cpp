@@ -4,10 +4,12 @@
 #include "rendezvous/meeting.h"
 #include "trireme/units.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <span>
 
 namespace trireme::cli {
 namespace {
@@ -20,12 +22,12 @@ constexpr std::uint32_t kWorld = 1;  // the first communicator's context
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
 
 std::string describe_last(const RankReport& rank) {
-  if (!rank.last) return rank.lost ? "not known" : "nothing: it called no collective";
-  if (rank.lost) return fmt::format("{}, when it was last heard of", rank.last->describe());
-  if (rank.last->ended) {
-    return fmt::format("{}, ended {} before", rank.last->describe(), format(rank.seen - *rank.last->ended));
+  if (rank.last() == nullptr) return rank.lost ? "not known" : "nothing: it called no collective";
+  if (rank.lost) return fmt::format("{}, when it was last heard of", rank.last()->describe());
+  if (rank.last()->ended) {
+    return fmt::format("{}, ended {} before", rank.last()->describe(), format(rank.seen - *rank.last()->ended));
   }
-  return fmt::format("in {}, for {}", rank.last->describe(), format(rank.seen - rank.last->begun));
+  return fmt::format("in {}, for {}", rank.last()->describe(), format(rank.seen - rank.last()->begun));
 }
 
 std::string describe_fate(const RankReport& rank) {
@@ -37,18 +39,24 @@ std::string pid_and_host(const RankReport& rank) {
   return rank.host.empty() ? fmt::format("{}", rank.pid) : fmt::format("{} on {}", rank.pid, rank.host);
 }
 
-Json to_json(const RankReport& rank) {
-  Json json = {
-      {"rank", rank.rank}, {"pid", rank.pid}, {"ended", rank.fate}, {"failed", rank.failed}, {"cause", rank.cause}};
+Json to_json(const Record& record, Nanoseconds seen) {
+  Json json = {{"operation", record.sequence},         {"communicator", record.context},
+               {"call", record.call.describe()},       {"operations_so_far", record.number + 1},
+               {"finished", record.ended.has_value()}, {"begun_s_before", Seconds(seen - record.begun).count()}};
+  if (record.ended) json["ended_s_before"] = Seconds(seen - *record.ended).count();
+  return json;
+}
+
+Json to_json(const RankReport& rank, const std::string& this_host, std::size_t operations) {
+  Json json = {{"rank", rank.rank},     {"pid", rank.pid},        {"host", rank.host.empty() ? this_host : rank.host},
+               {"ended", rank.fate},    {"failed", rank.failed},  {"cause", rank.cause},
+               {"blames", rank.blames}, {"recent", Json::array()}};
   if (rank.lost) json["lost"] = true;
   if (rank.stopped_by != 0) json["stopped_by_signal"] = rank.stopped_by;
-  if (!rank.host.empty()) json["host"] = rank.host;
-  if (rank.last) {
-    const Record& last = *rank.last;
-    json["last"] = {{"operation", last.sequence},         {"communicator", last.context},
-                    {"call", last.call.describe()},       {"operations_so_far", last.number + 1},
-                    {"finished", last.ended.has_value()}, {"begun_s_before", Seconds(rank.seen - last.begun).count()}};
-    if (last.ended) json["last"]["ended_s_before"] = Seconds(rank.seen - *last.ended).count();
+  if (rank.last() != nullptr) json["last"] = to_json(*rank.last(), rank.seen);
+  const std::size_t count = std::min(operations, rank.recent.size());
+  for (const Record& record : std::span(rank.recent).last(count)) {
+    json["recent"].push_back(to_json(record, rank.seen));
   }
   return json;
 }
@@ -68,16 +76,17 @@ Missing find_missing(const std::vector<RankReport>& ranks) {
   std::map<Place, int> waiting;
   Missing missing;
   for (const RankReport& rank : ranks) {
-    if (!rank.last || rank.last->ended || rank.last->call.kind != CallKind::collective) continue;
-    const int count = ++waiting[place_of(*rank.last)];
+    if (rank.last() == nullptr || rank.last()->ended || rank.last()->call.kind != CallKind::collective) continue;
+    const int count = ++waiting[place_of(*rank.last())];
     if (count > missing.waiting) missing = {.there = &rank, .waiting = count};
   }
   if (missing.there == nullptr) return missing;
-  const Place place = place_of(*missing.there->last);
+  const Place place = place_of(*missing.there->last());
   for (const RankReport& rank : ranks) {
     // Of another communicator it may not be a member; and it may be ahead.
-    const bool behind =
-        rank.last ? rank.last->context == place.first && rank.last->sequence < place.second : place.first == kWorld;
+    const bool behind = rank.last() != nullptr
+                            ? rank.last()->context == place.first && rank.last()->sequence < place.second
+                            : place.first == kWorld;
     if (behind) missing.ranks.push_back(rank.rank);
   }
   return missing;
@@ -88,7 +97,7 @@ std::string describe_missing(const std::vector<RankReport>& ranks) {
   const Missing missing = find_missing(ranks);
   if (missing.ranks.empty()) return {};
   return fmt::format("{} of {} ranks were in {}; {} {} not\n", missing.waiting, ranks.size(),
-                     missing.there->last->describe(), rendezvous::list_ranks(missing.ranks),
+                     missing.there->last()->describe(), rendezvous::list_ranks(missing.ranks),
                      missing.ranks.size() == 1 ? "was" : "were");
 }
 
@@ -158,8 +167,9 @@ void mark_causes(std::vector<RankReport>& ranks) {
   if (!blamed.empty()) return;
   const Missing missing = find_missing(ranks);
   const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.failed; });
-  const bool missed_others = first == ranks.end() || (missing.there != nullptr && first->last && !first->last->ended &&
-                                                      place_of(*first->last) == place_of(*missing.there->last));
+  const bool missed_others =
+      first == ranks.end() || (missing.there != nullptr && first->last() != nullptr && !first->last()->ended &&
+                               place_of(*first->last()) == place_of(*missing.there->last()));
   if (missed_others && !missing.ranks.empty()) {
     for (const int rank : missing.ranks) ranks[rank].cause = true;
   } else if (first != ranks.end()) {
@@ -202,9 +212,20 @@ std::string format_stragglers(const Stragglers& stragglers) {
   return text;
 }
 
-std::string report_as_json(const std::vector<RankReport>& ranks, const Stragglers& stragglers) {
-  Json json = {{"ranks", Json::array()}, {"stragglers", Json::array()}, {"collectives_seen", stragglers.operations()}};
-  for (const RankReport& rank : ranks) json["ranks"].push_back(to_json(rank));
+std::string report_as_json(const RunReport& run, const std::vector<RankReport>& ranks, const Stragglers& stragglers) {
+  Json json = {{"command", run.command}, {"status", run.status}};
+  if (run.failed_at) {
+    const auto time = std::chrono::floor<std::chrono::milliseconds>(*run.failed_at);
+    json["failed_at"] =
+        fmt::format("{:%Y-%m-%dT%H:%M}:{:06.3f}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)),
+                    Seconds(time - std::chrono::floor<std::chrono::minutes>(time)).count());
+  }
+  json["blamed"] = most_blamed(ranks);
+  json["ranks"] = Json::array();
+  json["stragglers"] = Json::array();
+  json["collectives_seen"] = stragglers.operations();
+  const std::size_t operations = std::max<std::size_t>(1, kMostOperations / std::max<std::size_t>(1, ranks.size()));
+  for (const RankReport& rank : ranks) json["ranks"].push_back(to_json(rank, run.host, operations));
   for (const auto& [rank, one] : stragglers.ranks()) {
     json["stragglers"].push_back({{"rank", rank},
                                   {"last", one.last},

@@ -24,9 +24,21 @@ struct RankReport {
   bool lost = false;      ///< with its host: the last that was heard is old, or nothing was
   bool failed = false;    ///< the first of all
   bool cause = false;     ///< of the failure, as far as can be seen; see mark_causes()
-  std::optional<Record> last = {};
+  std::vector<Record> recent = {};   ///< what it did last, oldest first
   std::vector<int> blames = {};      ///< whom it says that it could not go on for
   std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
+
+  const Record* last() const { return recent.empty() ? nullptr : &recent.back(); }
+};
+
+/// The run as a whole.
+struct RunReport {
+  using Time = std::chrono::system_clock::time_point;
+
+  std::vector<std::string> command = {};  ///< the program and its arguments
+  int status = 0;                         ///< its exit status
+  std::optional<Time> failed_at = {};     ///< the first rank or host, or the time was over
+  std::string host = {};                  ///< this one
 };
 
 /// Who came last to the collectives, from records as they come. Those of a rank that come too late to be seen do not
@@ -74,7 +86,9 @@ std::string format_ranks(const std::vector<RankReport>& ranks);
 /// "rank 2 came last to 97 of 100 operations, ..."; a line each for those who matter.
 std::string format_stragglers(const Stragglers& stragglers);
 
-/// Both as JSON.
-std::string report_as_json(const std::vector<RankReport>& ranks, const Stragglers& stragglers);
+/// All as JSON. Of each rank it has what was recent, but of many ranks together no more than kMostOperations, or the
+/// last of each.
+inline constexpr std::size_t kMostOperations = 1 << 14;
+std::string report_as_json(const RunReport& run, const std::vector<RankReport>& ranks, const Stragglers& stragglers);
 
 }  // namespace trireme::cli

@@ -185,9 +185,15 @@ std::vector<Record> Board::records(int rank, std::uint64_t first) const {
   return found;
 }
 
-std::optional<Record> Board::last(int rank) const {
+std::vector<Record> Board::recent(int rank, std::size_t most) const {
   const std::uint64_t count = part(rank).begun.load(std::memory_order_acquire);
-  const std::vector<Record> found = records(rank, count == 0 ? 0 : count - 1);
+  std::vector<Record> found = records(rank, count < most ? 0 : count - most);
+  if (found.size() > most) found.erase(found.begin(), found.end() - static_cast<std::ptrdiff_t>(most));
+  return found;
+}
+
+std::optional<Record> Board::last(int rank) const {
+  const std::vector<Record> found = recent(rank, 1);
   return found.empty() ? std::nullopt : std::optional(found.back());
 }
 

@@ -65,6 +65,8 @@ class Board {
   // For all.
   /// The last operations of a rank, oldest first, from `first` on.
   std::vector<Record> records(int rank, std::uint64_t first = 0) const;
+  /// So many of them at most.
+  std::vector<Record> recent(int rank, std::size_t most) const;
   std::optional<Record> last(int rank) const;
   std::vector<int> blamed(int by) const;
 

@@ -177,6 +177,22 @@ TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
   EXPECT_TRUE(report["ranks"][1]["cause"]);
   EXPECT_EQ(report["ranks"][1]["ended"], "was killed by signal 9 (Killed)");
   EXPECT_FALSE(report["ranks"][0]["cause"]);
+  EXPECT_EQ(report["status"], 137);
+  EXPECT_EQ(report["command"], (nlohmann::json{TRIREME_FAULT, "--kill", "1", "--after", "100ms"}));
+  EXPECT_EQ(report["blamed"], nlohmann::json{1});
+  for (const int other : {0, 2}) EXPECT_EQ(report["ranks"][other]["blames"], nlohmann::json{1});
+  EXPECT_TRUE(std::regex_match(report["failed_at"].get<std::string>(),
+                               std::regex(R"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)")))
+      << report["failed_at"];
+  for (const auto& rank : report["ranks"]) {
+    EXPECT_FALSE(rank["host"].get<std::string>().empty());
+    ASSERT_EQ(rank["recent"].size(), 16U);
+    EXPECT_EQ(rank["recent"].back(), rank["last"]);
+    for (std::size_t i = 1; i < 16; ++i) {
+      EXPECT_EQ(rank["recent"][i]["operation"], rank["recent"][i - 1]["operation"].get<int>() + 1);
+      EXPECT_TRUE(rank["recent"][i - 1]["finished"]);
+    }
+  }
 }
 
 TEST_P(Fault, ARunThatGoesWellSaysNothing) {

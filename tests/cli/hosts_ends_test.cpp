@@ -112,8 +112,9 @@ TEST(HostsEnd, AfterTheTimeout) {
 
 TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
   const Agents agents;
-  const Ran ran =
-      run(launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --kill 3 --after 300ms", TRIREME_FAULT)));
+  const std::string file = agents.write("report.json", "");
+  const Ran ran = run(launch("a:2,b:2", agents.plain(), fmt::format("exec '{}' --kill 3 --after 300ms", TRIREME_FAULT),
+                             {"--report-file", file}));
   EXPECT_EQ(ran.status, 128 + SIGKILL) << ran.err;
   for (const int rank : {0, 1, 2}) {
     EXPECT_TRUE(contains(ran.err, fmt::format("[{}] rank 3 (", rank))) << ran.err;
@@ -126,6 +127,13 @@ TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
   EXPECT_EQ(told, 3U) << ran.err;
   EXPECT_TRUE(contains(squeezed(ran.err), " on b was killed by signal 9")) << ran.err;
   EXPECT_TRUE(contains(ran.err, "\n*    3  ")) << ran.err;
+  const auto report = nlohmann::json::parse(read_whole(file));
+  EXPECT_EQ(report["blamed"], nlohmann::json{3});
+  ASSERT_EQ(report["ranks"].size(), 4U);
+  for (const auto& rank : report["ranks"]) {
+    EXPECT_EQ(rank["host"], rank["rank"] < 2 ? "a" : "b");
+    EXPECT_EQ(rank["recent"].size(), 16U) << rank;
+  }
 }
 
 TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {

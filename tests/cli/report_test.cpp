@@ -2,6 +2,7 @@
 #include "cli/report.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <vector>
 
@@ -54,6 +55,29 @@ TEST(Causes, AreRanksOfTheRun) {
   ranks[1].failed = true;
   ranks[0].blames = {-1, 2, 1 << 30};
   EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
+TEST(Report, AsJsonHasWhatEachRankDidLast) {
+  std::vector<RankReport> ranks = all_of(2);
+  for (std::uint32_t i = 0; i < 3; ++i)
+    ranks[1].recent.push_back({.number = i, .context = 1, .sequence = i, .call = {}});
+  ranks[1].host = "b";
+  const auto json = nlohmann::json::parse(report_as_json({.host = "a"}, ranks, {}));
+  EXPECT_FALSE(json.contains("failed_at"));
+  EXPECT_EQ(json["ranks"][0]["host"], "a");
+  EXPECT_EQ(json["ranks"][1]["host"], "b");
+  EXPECT_TRUE(json["ranks"][0]["recent"].empty());
+  ASSERT_EQ(json["ranks"][1]["recent"].size(), 3U);
+  EXPECT_EQ(json["ranks"][1]["recent"][0]["operation"], 0);
+  EXPECT_EQ(json["ranks"][1]["last"]["operation"], 2);
+}
+
+TEST(Report, OfManyRanksIsNotTooLong) {
+  std::vector<RankReport> ranks = all_of(10'000);
+  for (RankReport& rank : ranks) rank.recent.resize(16);
+  const std::string text = report_as_json({}, ranks, {});
+  EXPECT_LT(text.size(), std::size_t{16} << 20);
+  EXPECT_EQ(nlohmann::json::parse(text)["ranks"][9'999]["recent"].size(), 1U);
 }
 
 }  // namespace

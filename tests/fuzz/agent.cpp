@@ -17,6 +17,7 @@ void try_to(Read&& read) {
   try {
     read();
   } catch (const Message::exception&) {
+  } catch (const ProtocolError&) {
   }
 }
 
