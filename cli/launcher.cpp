@@ -382,8 +382,11 @@ class Launcher {
     stragglers_.settle();
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
     if (failed_at_) mark_causes(ranks_);
-    const bool any = std::any_of(ranks_.begin(), ranks_.end(),
-                                 [](const RankReport& rank) { return rank.last() != nullptr || rank.stopped_by != 0; });
+    // Ranks that have not even come to a collective are told of too, but not a program that is not there.
+    const bool fell = failed_at_.has_value() && ranks_.size() > 1;
+    const bool any = std::any_of(ranks_.begin(), ranks_.end(), [&](const RankReport& rank) {
+      return rank.last() != nullptr || rank.stopped_by != 0 || (fell && rank.pid != 0);
+    });
     std::string text;
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);

@@ -93,9 +93,29 @@ TEST(RunEnds, AfterTheTimeout) {
   const Ran ran = run_ranks(2, pids.script() + "exec sleep 100", {"--timeout", "1500ms"});
   EXPECT_LT(seconds_since(start), 20);
   EXPECT_EQ(ran.status, 124);
-  EXPECT_EQ(ran.err, "trireme run: the time of 1.5 s is over; ending all ranks\n");
+  EXPECT_TRUE(ran.err.starts_with("trireme run: the time of 1.5 s is over; ending all ranks\n")) << ran.err;
   expect_gone(pids.wait_for(2));
   EXPECT_EQ(run_ranks(2, "exit 0", {"--timeout", "100s"}).status, 0);
+}
+
+TEST(RunEnds, WithAReportEvenIfNoCollectiveWasCalled) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "report.json";
+  const Ran ran = run_ranks(3, "[ $RANK = 1 ] && exit 7; exec sleep 100", {"--report-file", file});
+  EXPECT_EQ(ran.status, 7);
+  EXPECT_EQ(lines_with(ran.err, "nothing: it called no collective").size(), 3U) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "\n*    1  ")) << ran.err;
+  EXPECT_TRUE(std::filesystem::exists(file));
+  // Nobody asks for the file, and there are no others whom one rank could have failed.
+  const auto files_after = [&](int ranks, const std::string& script) {
+    const TemporaryFolder here;
+    run(by_shell("cd " + (here / ".") + R"( && unset TRIREME_REPORT_FILE && exec "$0" "$@")", launch(ranks, script)));
+    return std::distance(std::filesystem::directory_iterator(here / "."), std::filesystem::directory_iterator());
+  };
+  EXPECT_EQ(files_after(2, "exit 3"), 1);
+  EXPECT_EQ(files_after(1, "exit 3"), 0);
+  EXPECT_EQ(files_after(2, "exit 0"), 0);
+  EXPECT_FALSE(contains(run({TRIREME_PROGRAM, "run", "-n", "2", "./nonesuch"}).err, "what it did last"));
 }
 
 TEST(RunEnds, WhenNobodyReadsTheOutput) {
