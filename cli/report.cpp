@@ -65,7 +65,7 @@ using Place = std::pair<std::uint32_t, std::uint32_t>;  // context and sequence
 
 Place place_of(const Record& record) { return {record.context, record.sequence}; }
 
-// Where most ranks were that had not come to an end, and who was not there.
+// Where most ranks were that had not come to an end, and who was not there. Of those of a lost host nobody knows.
 struct Missing {
   const RankReport* there = nullptr;  // one of them; none: there is no such place
   int waiting = 0;
@@ -76,7 +76,8 @@ Missing find_missing(const std::vector<RankReport>& ranks) {
   std::map<Place, int> waiting;
   Missing missing;
   for (const RankReport& rank : ranks) {
-    if (rank.last() == nullptr || rank.last()->ended || rank.last()->call.kind != CallKind::collective) continue;
+    if (rank.lost || rank.last() == nullptr || rank.last()->ended) continue;
+    if (rank.last()->call.kind != CallKind::collective) continue;
     const int count = ++waiting[place_of(*rank.last())];
     if (count > missing.waiting) missing = {.there = &rank, .waiting = count};
   }
@@ -87,7 +88,7 @@ Missing find_missing(const std::vector<RankReport>& ranks) {
     const bool behind = rank.last() != nullptr
                             ? rank.last()->context == place.first && rank.last()->sequence < place.second
                             : place.first == kWorld;
-    if (behind) missing.ranks.push_back(rank.rank);
+    if (behind && !rank.lost) missing.ranks.push_back(rank.rank);
   }
   return missing;
 }

@@ -1,6 +1,8 @@
 // The report of a run by itself: whom it marks as what a failure comes from, and what it says of ranks.
 #include "cli/report.h"
 
+#include "support/launched.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -55,6 +57,20 @@ TEST(Causes, AreRanksOfTheRun) {
   ranks[1].failed = true;
   ranks[0].blames = {-1, 2, 1 << 30};
   EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
+// What was heard of them last is old: they may well have been where the others were.
+TEST(Report, DoesNotSayWhereLostRanksWere) {
+  std::vector<RankReport> ranks = all_of(4);
+  const Record waiting{.number = 7, .context = 1, .sequence = 7, .call = {}};
+  ranks[0].recent = {waiting};
+  EXPECT_TRUE(contains(format_ranks(ranks), "1 of 4 ranks were in operation 7, "));
+  EXPECT_TRUE(contains(format_ranks(ranks), "; ranks 1 to 3 were not\n"));
+  for (const int lost : {1, 2}) ranks[lost].lost = true;
+  ranks[2].recent = {{.number = 5, .context = 1, .sequence = 5, .call = {}}};
+  EXPECT_TRUE(contains(format_ranks(ranks), "; rank 3 was not\n")) << format_ranks(ranks);
+  ranks[3].recent = {waiting};
+  EXPECT_FALSE(contains(format_ranks(ranks), "ranks were in")) << format_ranks(ranks);
 }
 
 TEST(Report, AsJsonHasWhatEachRankDidLast) {
