@@ -1,5 +1,6 @@
 #include "cli/hosts.h"
 
+#include "cli/files.h"
 #include "rendezvous/wire.h"
 #include "trireme/error.h"
 
@@ -7,8 +8,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -77,13 +76,18 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
 }
 
 std::vector<HostSlots> read_hostfile(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file) throw UsageError(fmt::format("run: the hostfile {} can't be read", path));
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("run: the hostfile {}", error.what()));
+  }
   return parse_hostfile(text, path);
 }
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // as some editors begin a file, and nobody sees
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::istringstream file{std::string(text)};
   std::vector<HostSlots> hosts;
   int number = 0;

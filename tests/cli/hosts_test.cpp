@@ -229,7 +229,8 @@ TEST(HostsRefuse, WrongUse) {
   refuses({"-n", "5", "--hosts", "a:2,b:2"}, "more than the 4 ranks");
   refuses({"--hosts", "a", "--hostfile", "f"}, "not both");
   refuses({"-n", "2", "--agent", "ssh"}, "--hosts");
-  refuses({"--hostfile", folder / "none"}, "can't be read");
+  refuses({"--hostfile", folder / "none"}, "none can't be read: No such file");
+  refuses({"--hostfile", folder / "."}, "is a folder, not a file");
   refuses({"--hostfile", folder.write("empty", "# nobody\n\n")}, "names no host");
   refuses({"--hostfile", folder.write("control", "a\nb\x1b[1m\n")}, "line 2");
   refuses({"--hostfile", folder.write("bracket", "[a]b]:2\n")}, "line 1");
@@ -247,6 +248,19 @@ TEST(Hostfile, HasAHostALine) {
                        "echo $LOCAL_RANK/$LOCAL_WORLD_SIZE"});
   EXPECT_EQ(ran.status, 0) << ran.err;
   EXPECT_EQ(sorted_lines(ran.out), (std::vector<std::string>{"[0] 0/2", "[1] 1/2", "[2] 0/1", "[3] 0/1"}));
+}
+
+TEST(Hostfile, MayBeginWithAByteOrderMark) {
+  const Agents agents;
+  const std::string named = agents.script("named", R"(echo "host '$1'" >&2; shift; exec "$@")");
+  const Ran ran = run({TRIREME_PROGRAM, "run", "--hostfile",
+                       agents.write("hosts",
+                                    "\xef\xbb\xbf"
+                                    "a:1\n"),
+                       "--agent", named, "/bin/sh", "-c", "echo here"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[0] here\n");
+  EXPECT_TRUE(contains(ran.err, "host a: host 'a'")) << ran.err;
 }
 
 TEST(Hosts, UseThePortsThatTheyMay) {
