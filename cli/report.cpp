@@ -117,6 +117,16 @@ std::vector<int> most_blamed(const std::vector<RankReport>& ranks) {
   return found;
 }
 
+// Who finds that a rank is gone tells all others. If most were in an operation and have not heard of it, nothing came
+// through to them from who blames, for whom all others were gone.
+bool are_cut_off_who_blame(const std::vector<RankReport>& ranks) {
+  const auto blames = [](const RankReport& rank) { return !rank.blames.empty(); };
+  const auto has_not_heard = [&](const RankReport& rank) {
+    return !blames(rank) && !rank.lost && rank.last() != nullptr && !rank.last()->ended;
+  };
+  return std::count_if(ranks.begin(), ranks.end(), has_not_heard) > std::count_if(ranks.begin(), ranks.end(), blames);
+}
+
 }  // namespace
 
 void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
@@ -163,9 +173,12 @@ void mark_causes(std::vector<RankReport>& ranks) {
     found = found || rank.cause;
   }
   if (found) return;
-  const std::vector<int> blamed = most_blamed(ranks);
-  for (const int rank : blamed) ranks[rank].cause = true;
-  if (!blamed.empty()) return;
+  if (const std::vector<int> blamed = most_blamed(ranks); !blamed.empty()) {
+    const bool cut_off = are_cut_off_who_blame(ranks);
+    for (RankReport& rank : ranks) rank.cause = cut_off && !rank.blames.empty();
+    for (const int rank : blamed) ranks[rank].cause = ranks[rank].cause || !cut_off;
+    return;
+  }
   const Missing missing = find_missing(ranks);
   const auto first = std::find_if(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.failed; });
   const bool missed_others =

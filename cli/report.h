@@ -75,9 +75,10 @@ class Stragglers {
   std::uint64_t operations_ = 0;
 };
 
-/// Marks whom a failure comes from: those that were stopped, killed or lost; or else those that most ranks blame; or
-/// else the first to fail. But one that gave up in an operation to which others never came is not to blame: they are. So
-/// they are when nobody failed, and the time was over.
+/// Marks whom a failure comes from: those that were stopped, killed or lost; or else those that most ranks blame, or
+/// those who blame them, if these could not tell most others; or else the first to fail. But one that gave up in an
+/// operation to which others never came is not to blame: they are. So they are when nobody failed, and the time was
+/// over.
 void mark_causes(std::vector<RankReport>& ranks);
 
 /// A table: a line a rank. Below it, who was not where most ranks were.

@@ -55,6 +55,16 @@ TEST_F(Netlab, NamesAHostThatIsCutOff) {
   EXPECT_EQ(lines_with(started.err(), "*    2  ").size(), 1U) << started.err();
 }
 
+// Whoever gives up first, and though the others are ended soon after that.
+TEST_F(Netlab, TheTableMarksAHostThatIsCutOff) {
+  Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", TRIREME_FAULT, "--deadline", "100s"}));
+  ASSERT_TRUE(comes_true([&] { return are_at_work(3, started.err()); })) << started.err();
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-2 link set eth0 down", name())}).status, 0);
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  EXPECT_EQ(lines_with(started.err(), "*  ").size(), 1U) << started.err();
+  EXPECT_EQ(lines_with(started.err(), "*    2  ").size(), 1U) << started.err();
+}
+
 // Both hosts are up, and each says of the other that it is not: what all ranks agree on in the end is in the table.
 TEST_F(Netlab, TheTableMarksWhomAllRanksNameWhenNothingComesThroughBetweenTwo) {
   Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", "--env", "TRIREME_ALGORITHM=ring", TRIREME_FAULT,

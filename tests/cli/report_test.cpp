@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <vector>
 
 namespace trireme::cli {
@@ -39,6 +40,21 @@ TEST(Causes, AreThoseThatMostRanksBlame) {
   EXPECT_EQ(causes_of(ranks), (std::vector{0, 3})) << "nobody can tell which";
   ranks[2].blames = {1, 3};
   EXPECT_EQ(causes_of(ranks), std::vector{3});
+}
+
+// It is the first to give up, and the others are ended before they find out.
+TEST(Causes, AreThoseThatAreCutOffFromMost) {
+  const std::vector<Record> under_way{{.number = 7, .context = 1, .sequence = 7, .call = {}}};
+  std::vector<RankReport> ranks = all_of(3);
+  for (RankReport& rank : ranks) rank.recent = under_way;
+  ranks[2].failed = true;
+  ranks[2].blames = {0};
+  EXPECT_EQ(causes_of(ranks), std::vector{2});
+  ranks[1].blames = {0};
+  EXPECT_EQ(causes_of(ranks), std::vector{0}) << "it was heard";
+  ranks[1].blames = {};
+  for (const int other : {0, 1}) ranks[other].recent[0].ended = std::chrono::nanoseconds(1);
+  EXPECT_EQ(causes_of(ranks), std::vector{0}) << "who is in no operation hears nothing";
 }
 
 TEST(Causes, AreFirstThoseOfWhichMoreIsKnown) {
