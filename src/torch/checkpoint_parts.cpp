@@ -61,7 +61,7 @@ void clear_gradient(const torch::Tensor& tensor, std::string_view kind) {
   if (kind != gradient_of(tensor)) {
     torch::Tensor& gradient = tensor.mutable_grad();
     if (kind == "none") {
-      gradient = {};
+      gradient = torch::Tensor();
     } else if (kind == "sparse") {
       gradient = torch::zeros(tensor.sizes(), tensor.options().requires_grad(false).layout(at::kSparse));
     } else {
