@@ -14,7 +14,7 @@ void Forwards::add(const std::vector<at::Tensor*>& results, bool all_known) {
     if (!result->defined() || !result->requires_grad()) continue;
     // A view that is changed in place gets another node, and what it is a view of keeps its own behind the new one.
     const at::Tensor whole = result->is_view() ? at::Tensor(result->_base()) : *result;
-    const std::shared_ptr<torch::autograd::Node> node = whole.grad_fn();
+    const std::shared_ptr<torch::autograd::Node>& node = whole.grad_fn();
     if (!node) continue;
     node->add_post_hook(std::make_unique<PostHook>([forward, again = again_] {
       forward->passed = true;
@@ -36,10 +36,11 @@ bool Forwards::any() {
 
 void Forwards::backward_ended() {
   *again_ = false;
-  const auto passed = std::ranges::stable_partition(waiting_, [](const auto& each) { return !each->passed; });
-  if (!passed.empty()) {
-    for (const auto& each : passed) each->over = true;
-    waiting_.erase(passed.begin(), passed.end());
+  const auto passed =
+      std::stable_partition(waiting_.begin(), waiting_.end(), [](const auto& each) { return !each->passed; });
+  if (passed != waiting_.end()) {
+    std::for_each(passed, waiting_.end(), [](const auto& each) { each->over = true; });
+    waiting_.erase(passed, waiting_.end());
     unseen_ = 0;
   } else if (unseen_ > 0) {
     --unseen_;
