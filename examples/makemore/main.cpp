@@ -41,10 +41,18 @@ bool identical(trireme::Communicator& world, const Model& model) {
   return on_all[0] == 1;
 }
 
-std::vector<std::string> sample(Model& model, std::uint64_t seed) {
-  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(seed);
+std::runtime_error not_finite_in_the_end(const Options& options) {
+  return makemore::not_finite("after step", static_cast<std::size_t>(options.steps), options.rate);
+}
+
+std::vector<std::string> sample(Model& model, const Options& options) {
+  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(options.seed);
   std::vector<std::string> words;
-  for (int i = 0; i < kWords; ++i) words.push_back(model->sample(generator));
+  for (int i = 0; i < kWords; ++i) {
+    const auto word = model->sample(generator);
+    if (!word) throw not_finite_in_the_end(options);
+    words.push_back(*word);
+  }
   return words;
 }
 
@@ -110,10 +118,8 @@ int run(const Options& options) {
   // From here on rank 0 is alone: nothing may be sent.
   model->eval();
   record.validation_loss = loss_on(model, data.validation);
-  if (!std::isfinite(record.validation_loss)) {
-    throw makemore::not_finite("after step", static_cast<std::size_t>(options.steps), options.rate);
-  }
-  record.words = sample(model, options.seed);
+  if (!std::isfinite(record.validation_loss)) throw not_finite_in_the_end(options);
+  record.words = sample(model, options);
   record.choices = explain(world, training.buckets);
   if (options.check) {
     makemore::Batches joined(data.training, options.batch * world.ranks(), options.seed, 0, 1);

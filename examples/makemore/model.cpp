@@ -28,14 +28,15 @@ torch::Tensor ModelImpl::forward(const torch::Tensor& contexts) {
   return torch::tanh(norm(embedded.matmul(W1) + b1)).matmul(W2) + b2;
 }
 
-std::string ModelImpl::sample(torch::Generator& generator) {
+std::optional<std::string> ModelImpl::sample(torch::Generator& generator) {
   const torch::NoGradGuard guard;
   constexpr std::size_t kLongest = 40;  // a model that has learnt nothing might never end a word
   std::string word;
   torch::Tensor context = torch::zeros({1, kBlock}, torch::kLong);
   while (word.size() < kLongest) {
-    const torch::Tensor next =
-        torch::multinomial(torch::softmax(forward(context), 1), 1, /*replacement=*/true, generator);
+    const torch::Tensor likely = torch::softmax(forward(context), 1);
+    if (!torch::isfinite(likely).all().item<bool>()) return std::nullopt;
+    const torch::Tensor next = torch::multinomial(likely, 1, /*replacement=*/true, generator);
     if (next.item<std::int64_t>() == 0) break;
     word += letter(next.item<std::int64_t>());
     context = torch::cat({context.narrow(1, 1, kBlock - 1), next}, 1);

@@ -5,6 +5,7 @@
 #include "trireme/torch/sync_batch_norm.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
@@ -26,8 +27,9 @@ class ModelImpl : public torch::nn::Module {
   /// contexts [n, kBlock] to logits [n, kLetters].
   torch::Tensor forward(const torch::Tensor& contexts);
 
-  /// A word, letter by letter, as likely as the model takes it for. The model should be in eval mode.
-  std::string sample(torch::Generator& generator);
+  /// A word, letter by letter, as likely as the model takes it for. The model should be in eval mode. None if its
+  /// parameters have grown so large that it knows no more how likely a letter is.
+  std::optional<std::string> sample(torch::Generator& generator);
 
   torch::Tensor C, W1, b1, W2, b2;  // NOLINT(readability-identifier-naming): the names of the lectures
   trireme::SyncBatchNorm norm;

@@ -7,8 +7,9 @@
 //
 // A checkpoint is one file, step-N.trireme, and holds the model's parameters and buffers, the optimiser, the sampler's
 // place in the epoch, the state of every rank's random generator, the step and a string of the user's. Of gradients it
-// has only which parameters had one; loading makes them zeros, as zero_grad() does: save between steps. Rank 0 writes and reads; a folder that the others see is not needed. What is written
-// is that of rank 0: models and optimisers are the same on all ranks of data-parallel training.
+// has only which parameters had one; loading makes them zeros, as zero_grad() does: save between steps. Rank 0 writes
+// and reads; a folder that the others see is not needed. What is written is that of rank 0: models and optimisers are
+// the same on all ranks of data-parallel training.
 // A file is written aside and renamed, so it is there whole or not at all, and it is checked before it is used: one
 // that is damaged is refused, and the one before it taken. One folder is for one training run. All ranks make the same
 // calls.
