@@ -44,7 +44,7 @@ TEST(Causes, AreThoseThatMostRanksBlame) {
 
 // It is the first to give up, and the others are ended before they find out.
 TEST(Causes, AreThoseThatAreCutOffFromMost) {
-  const std::vector<Record> under_way{{.number = 7, .context = 1, .sequence = 7, .call = {}}};
+  const std::vector<Record> under_way{{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}}};
   std::vector<RankReport> ranks = all_of(3);
   for (RankReport& rank : ranks) rank.recent = under_way;
   ranks[2].failed = true;
@@ -78,12 +78,12 @@ TEST(Causes, AreRanksOfTheRun) {
 // What was heard of them last is old: they may well have been where the others were.
 TEST(Report, DoesNotSayWhereLostRanksWere) {
   std::vector<RankReport> ranks = all_of(4);
-  const Record waiting{.number = 7, .context = 1, .sequence = 7, .call = {}};
+  const Record waiting{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}};
   ranks[0].recent = {waiting};
   EXPECT_TRUE(contains(format_ranks(ranks), "1 of 4 ranks were in operation 7, "));
   EXPECT_TRUE(contains(format_ranks(ranks), "; ranks 1 to 3 were not\n"));
   for (const int lost : {1, 2}) ranks[lost].lost = true;
-  ranks[2].recent = {{.number = 5, .context = 1, .sequence = 5, .call = {}}};
+  ranks[2].recent = {{.number = 5, .context = 1, .sequence = 5, .call = {}, .ended = {}}};
   EXPECT_TRUE(contains(format_ranks(ranks), "; rank 3 was not\n")) << format_ranks(ranks);
   ranks[3].recent = {waiting};
   EXPECT_FALSE(contains(format_ranks(ranks), "ranks were in")) << format_ranks(ranks);
@@ -92,7 +92,7 @@ TEST(Report, DoesNotSayWhereLostRanksWere) {
 TEST(Report, AsJsonHasWhatEachRankDidLast) {
   std::vector<RankReport> ranks = all_of(2);
   for (std::uint32_t i = 0; i < 3; ++i)
-    ranks[1].recent.push_back({.number = i, .context = 1, .sequence = i, .call = {}});
+    ranks[1].recent.push_back({.number = i, .context = 1, .sequence = i, .call = {}, .ended = {}});
   ranks[1].host = "b";
   const auto json = nlohmann::json::parse(report_as_json({.host = "a"}, ranks, {}));
   EXPECT_FALSE(json.contains("failed_at"));
