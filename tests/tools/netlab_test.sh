@@ -60,6 +60,11 @@ try "$netlab" each --name "$one" bash -c '((RANK == 1)) && exit 7; sleep 100'
 same 'status of a failure' "$status" 7
 [[ $said == *'host 1 failed with status 7'* ]] || complain "a failure is not reported: $said"
 between 'seconds until all have ended' $((SECONDS - begin)) 0 20
+# What a rank had started is told to end too, but not waited for.
+for ((i = 0; i < 100; ++i)); do
+  [[ -z $(ip netns pids "trireme-$one-0") ]] && break
+  sleep 0.05
+done
 same 'what still runs' "$(ip netns pids "trireme-$one-0")" ''
 
 # All pairs reach each other, at the rate of the link, whichever end limits it.
