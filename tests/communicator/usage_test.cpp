@@ -146,7 +146,8 @@ TEST_P(Usage, SizesThatNoMemoryHas) {
       },
       4);
   expect_refused("no room", [&](Communicator& w) { (void)w.window(std::numeric_limits<std::size_t>::max()); });
-  expect_refused("no room", [&](Communicator& w) { (void)w.window(std::size_t{1} << 50); });
+  // Sanitizers end a program that asks for so much.
+  if (kEffort > 1) expect_refused("no room", [&](Communicator& w) { (void)w.window(std::size_t{1} << 50); });
 }
 
 TEST_P(Usage, DeadlinesBeforeTheBeginning) {
