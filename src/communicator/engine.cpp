@@ -106,10 +106,19 @@ void Engine::finish() {
   }
   const bool failed = failed_;
   while (!take_seat()) std::this_thread::yield();
-  if (!failed) guarded([this] { step(); });
+  if (!failed) guarded([this] { look_at_last(); });
   leave_seat();
   close();
   if (!failed && failed_) std::rethrow_exception(error_);
+}
+
+// What came and what nobody wanted may show that ranks disagree.
+void Engine::look_at_last() {
+  step();
+  for (std::size_t i = early_begin_; i < early_.size() && !failed_ && !failing_; ++i) {
+    if (!early_[i].taken) compare(early_[i]);
+  }
+  if (failing_) shut_down();
 }
 
 void Engine::run(const std::shared_ptr<Operation>& operation) {

@@ -131,6 +131,7 @@ class Engine final : public transport::Inbox {
   void drive(const Operation* until);
   void drive_on(const Operation* until);
   bool step();
+  void look_at_last();
   bool take_submitted();
   void idle(Clock::time_point since);
   void sleep();
@@ -171,6 +172,7 @@ class Engine final : public transport::Inbox {
   void take_control(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming);
   void ask_others(Operation& operation);
   bool compare(const Asked& asked);
+  bool compare(const Early& early);
   void answer(const Asked& asked);
   void say_where(int peer);
   static std::string packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);

@@ -72,23 +72,33 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   run_ready();
 }
 
-// Messages that came before the operation was begun. A rank may be far behind the others, and they in order: so there may
-// be many, of which the first are wanted.
+// Messages that came before the operation was begun. A rank may be far behind the others, and they in order: so there
+// may be many, of which the first are wanted. Those of operations before that did not want them show a disagreement.
 void Engine::take_early(Operation& operation) {
   std::size_t wanted = operation.plan->sources.size() * static_cast<std::size_t>(operation.segments);
-  for (std::size_t i = early_begin_; i < early_.size() && wanted > 0; ++i) {
+  const bool none_wanted = wanted == 0;
+  for (std::size_t i = early_begin_; i < early_.size() && (wanted > 0 || none_wanted); ++i) {
     Early& early = early_[i];
-    if (early.taken || !operation.takes(early.envelope.context, early.envelope.sequence, early.peer)) continue;
+    if (early.taken || early.envelope.context != operation.context) continue;
+    if (early.envelope.sequence < operation.sequence) {
+      compare(early);
+      if (failing_) return;
+    }
+    if (!operation.takes(early.envelope.context, early.envelope.sequence, early.peer)) continue;
     if (!agrees(operation, early.peer, early.envelope)) return;
     operation.early.push_back(std::move(early));
     early.taken = true;
-    --wanted;
+    if (wanted > 0) --wanted;
   }
   while (early_begin_ < early_.size() && early_[early_begin_].taken) ++early_begin_;
   if (early_begin_ == early_.size() || early_begin_ > early_.size() / 2) {
     early_.erase(early_.begin(), early_.begin() + static_cast<std::ptrdiff_t>(early_begin_));
     early_begin_ = 0;
   }
+}
+
+bool Engine::compare(const Early& early) {
+  return compare({early.peer, early.envelope.context, early.envelope.sequence, Call::unpack(early.envelope.call)});
 }
 
 void Engine::activate(Operation& operation, int number, int segment) {

@@ -263,6 +263,18 @@ TEST_P(Disagree, LargeMessages) {
       {"all_to_all of 3000000 f32", "allgather of 3000000 f32"});
 }
 
+// Whoever comes first: a root waits for nothing, and may have been sent what it does not want.
+TEST_P(Disagree, RootsOfWhichOneIsLate) {
+  for (const int late : {0, 1}) {
+    const auto call = [late](Communicator& w) {
+      if (w.rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::vector<float> m(3);
+      w.broadcast(m, w.rank());
+    };
+    expect_found(2, 1, call, call, {"broadcast of 3 f32, root 0", "broadcast of 3 f32, root 1"});
+  }
+}
+
 // Nobody waits for anybody in these, and nothing is called afterwards that could show it.
 TEST_P(Disagree, InTheLastCallShowsWhenTheyClose) {
   Cluster cluster(GetParam(), 2, seconds(30));
