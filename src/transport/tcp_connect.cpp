@@ -14,6 +14,13 @@
 
 namespace trireme::transport {
 
+namespace {
+
+// Who is sent away more often is not wanted there.
+constexpr int kMostDials = 20;
+
+}  // namespace
+
 wire::Hello Tcp::Impl::hello_to(const Connection& connection) const {
   return {.guard = guard_bits(guard_),
           .connection = static_cast<std::uint32_t>(connection.number),
@@ -33,6 +40,7 @@ void Tcp::Impl::dial(Connection& connection) {
   if (!peer.address) throw UsageError(fmt::format("TCP does not know where rank {} is", connection.peer));
   ++dialled_;
   ++dialling_;
+  ++connection.dials;
   if (connection.state == State::none) connection.dialled_at = std::chrono::steady_clock::now();
   connection.state = State::dialled;
   connection.dialled_here = true;
@@ -65,7 +73,7 @@ void Tcp::Impl::hear_answer(Connection& connection) {
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
   // Its door may be crowded with strangers, who are sent away without a word when more come, and ranks with them.
   const bool sent_away = bytes == 0 && (count == 0 || errno == ECONNRESET);
-  if (count <= 0 && sent_away && !connection.crossed && !is_late(connection)) {
+  if (count <= 0 && sent_away && !connection.crossed && connection.dials < kMostDials && !is_late(connection)) {
     end(connection);
     return dial(connection);
   }

@@ -63,8 +63,9 @@ class Tcp::Impl final : Inbox {
     int number = 0;  // of the pair's
     State state = State::none;
     bool dialled_here = false;
-    bool lacks_room = false;                             // in the kernel, so that messages wait
-    bool farewell = false;                               // has been said from here
+    bool lacks_room = false;  // in the kernel, so that messages wait
+    bool farewell = false;    // has been said from here
+    int dials = 0;
     std::chrono::steady_clock::time_point dialled_at{};  // first
     Descriptor socket;
     std::optional<TcpGuest> crossed;  // the peer's, which came while the own one was dialled
