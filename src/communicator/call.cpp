@@ -11,6 +11,14 @@ constexpr int kRootBits = 20;
 
 }  // namespace
 
+Call Call::shared() const {
+  if (kind == CallKind::collective) return *this;
+  Call call = *this;
+  call.kind = CallKind::send;
+  call.root = 0;
+  return call;
+}
+
 void Call::pack(std::uint64_t (&words)[2]) const {
   std::uint64_t word = static_cast<std::uint64_t>(kind);
   const auto append = [&](std::uint64_t value, int bits) { word = word << bits | value; };
@@ -40,7 +48,7 @@ Call Call::unpack(const std::uint64_t (&words)[2]) {
   call.op = static_cast<Op>(take(4));
   call.dtype = static_cast<Dtype>(take(4));
   call.collective = static_cast<Collective>(take(4));
-  call.kind = static_cast<CallKind>(word & 1);
+  call.kind = static_cast<CallKind>(word & 3);
   call.elements = words[1];
   return call;
 }
@@ -48,8 +56,14 @@ Call Call::unpack(const std::uint64_t (&words)[2]) {
 std::string Call::describe() const {
   // A peer may have sent anything.
   const auto known = [](auto value, int count) { return static_cast<int>(value) < count; };
-  if (!known(collective, kCollectives) || !known(dtype, kDtypes) || !known(op, kOps)) return "something unknown";
-  if (kind == CallKind::point_to_point) return fmt::format("send of {} {}", elements, to_string(dtype));
+  if (!known(kind, 3) || !known(collective, kCollectives) || !known(dtype, kDtypes) || !known(op, kOps)) {
+    return "something unknown";
+  }
+  if (kind != CallKind::collective) {
+    const bool sends = kind == CallKind::send;
+    return fmt::format("{} of {} {} {} rank {}", sends ? "send" : "receive", elements, to_string(dtype),
+                       sends ? "to" : "from", root);
+  }
   if (shape == kSplit) return "split";
   std::string text(to_string(collective));
   if (collective == Collective::barrier) return text;

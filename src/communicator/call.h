@@ -11,10 +11,7 @@
 
 namespace trireme {
 
-enum class CallKind : std::uint8_t {
-  collective,
-  point_to_point,  ///< a send and the receive that takes it are the same call
-};
+enum class CallKind : std::uint8_t { collective, send, receive };
 
 struct Call {
   CallKind kind = CallKind::collective;
@@ -24,17 +21,20 @@ struct Call {
   std::uint8_t algorithm = 0;  ///< its place in algorithms()
   bool reduces = false;        ///< the op means something
   std::uint16_t shape = 0;     ///< of uneven counts, a hash, which is odd; kSplit; otherwise 0
-  std::uint64_t root = 0;      ///< of those that have one
+  std::uint64_t root = 0;      ///< of those that have one; of a send or receive, the other rank
   std::uint64_t elements = 0;  ///< all together, on the rank that has the most of them
 
   static constexpr std::uint16_t kSplit = 2;  ///< an allgather of what communicators are made of
 
   bool operator==(const Call&) const = default;
 
+  /// What goes with its messages, and is compared: a send and the receive that takes it are the same there.
+  Call shared() const;
+
   void pack(std::uint64_t (&words)[2]) const;
   static Call unpack(const std::uint64_t (&words)[2]);
 
-  /// "allreduce of 1000 f32 (sum, ring)".
+  /// "allreduce of 1000 f32, sum by ring".
   std::string describe() const;
 };
 

@@ -174,13 +174,13 @@ void Communicator::receive(Buffer data, int from, const CallOptions& options) {
 }
 
 Handle Communicator::send_async(ConstBuffer data, int to, const CallOptions& options) {
-  return Handle(state_->start_message(message_call(data, to, Direction::out, rank(), ranks()),
-                                      static_cast<const std::byte*>(data.data), nullptr, to, Direction::out, options));
+  return Handle(state_->start_message(message_call(CallKind::send, data, to, rank(), ranks()),
+                                      static_cast<const std::byte*>(data.data), nullptr, options));
 }
 
 Handle Communicator::receive_async(Buffer data, int from, const CallOptions& options) {
-  return Handle(state_->start_message(message_call(data, from, Direction::in, rank(), ranks()), nullptr,
-                                      static_cast<std::byte*>(data.data), from, Direction::in, options));
+  return Handle(state_->start_message(message_call(CallKind::receive, data, from, rank(), ranks()), nullptr,
+                                      static_cast<std::byte*>(data.data), options));
 }
 
 Communicator Communicator::split(int colour, int key) {

@@ -144,6 +144,7 @@ class Engine final : public transport::Inbox {
   // Running operations (executor.cpp).
   void begin(const std::shared_ptr<Operation>& operation);
   void launch(const std::shared_ptr<Operation>& operation);
+  void record(Operation& operation);
   void prepare(Operation& operation);
   void take_early(Operation& operation);
   void activate(Operation& operation, int slot, int segment);
@@ -180,6 +181,7 @@ class Engine final : public transport::Inbox {
   bool needs(const Operation& operation, int peer) const;
   void check_gone(const Operation& operation);
   std::vector<int> missing_in(const Operation& operation) const;
+  std::string place_of(const Operation& operation) const;
   std::string waiting_for(const Operation& operation) const;
   std::string what_others_do(const Operation& operation) const;
   std::string did_last(const Operation& operation, int peer) const;

@@ -37,6 +37,20 @@ void Engine::prepare(Operation& operation) {
   operation.there.clear();
 }
 
+// More than its messages say: which end of a message this is, and who is at the other.
+void Engine::record(Operation& operation) {
+  const auto begin = [&](const std::uint64_t(&call)[2]) {
+    operation.record = parts_.board->begin(parts_.rank, operation.context, operation.sequence, call);
+  };
+  if (operation.call.kind == CallKind::collective) {
+    begin(operation.packed);
+  } else {
+    std::uint64_t call[2] = {};
+    operation.call.pack(call);
+    begin(call);
+  }
+}
+
 void Engine::launch(const std::shared_ptr<Operation>& operation) {
   Operation& op = *operation;
   if (failed_) {
@@ -49,7 +63,7 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   op.started = {};
   op.deadline = op.asks_at = Clock::time_point::max();
   op.slots_used = 0;
-  op.record = parts_.board->begin(parts_.rank, op.context, op.sequence, op.packed);
+  record(op);
   active_.push_back(operation);
   prepare(op);
   if (!failing_) remember(op);

@@ -83,7 +83,7 @@ struct Early {
 
 struct Operation {
   Call call;
-  std::uint64_t packed[2] = {};
+  std::uint64_t packed[2] = {};  ///< what goes with its messages
   Group* group = nullptr;
   const Plan* plan = nullptr;
   std::uint32_t context = 0;

@@ -281,13 +281,13 @@ Request barrier_request(const CallOptions& options) {
   return {.call = collective_call(Collective::barrier, Dtype::u8, 0), .options = options};
 }
 
-Call message_call(const ConstBuffer& data, int peer, Direction direction, int rank, int ranks) {
+Call message_call(CallKind kind, const ConstBuffer& data, int peer, int rank, int ranks) {
   check_buffer(data, "data");
   check_rank("rank", peer, ranks);
   if (peer == rank) {
-    throw UsageError(direction == Direction::out ? "a rank can't send to itself" : "a rank can't receive from itself");
+    throw UsageError(kind == CallKind::send ? "a rank can't send to itself" : "a rank can't receive from itself");
   }
-  return {.kind = CallKind::point_to_point, .dtype = data.dtype, .elements = data.elements};
+  return {.kind = kind, .dtype = data.dtype, .root = static_cast<std::uint64_t>(peer), .elements = data.elements};
 }
 
 }  // namespace trireme

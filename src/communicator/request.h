@@ -11,8 +11,6 @@
 
 namespace trireme {
 
-enum class Direction : std::uint8_t { in, out };
-
 /// One call, with all that matters of its arguments.
 struct Request {
   Call call;
@@ -49,6 +47,6 @@ Request uneven_all_to_all_request(const ConstBuffer& in, std::span<const std::si
 Request barrier_request(const CallOptions& options);
 
 /// Of a send to another rank or a receive from it. Throws UsageError that says what is wrong.
-Call message_call(const ConstBuffer& data, int peer, Direction direction, int rank, int ranks);
+Call message_call(CallKind kind, const ConstBuffer& data, int peer, int rank, int ranks);
 
 }  // namespace trireme

@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -32,6 +34,20 @@ namespace {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+/// TCP connections of each pair of ranks.
+int connections() {
+  const std::string asked = environment("TRIREME_CONNECTIONS");
+  if (asked.empty()) return 1;
+  int count = 0;
+  const auto [end, error] = std::from_chars(asked.data(), asked.data() + asked.size(), count);
+  if (error != std::errc() || end != asked.data() + asked.size() || count < 1 ||
+      count > transport::Tcp::kMostConnections) {
+    throw UsageError(fmt::format("TRIREME_CONNECTIONS is '{}'; it must be a number from 1 to {}", asked,
+                                 transport::Tcp::kMostConnections));
+  }
+  return count;
 }
 
 std::vector<int> own_cores() {
@@ -222,15 +238,19 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
                                            {"ways", static_cast<int>(ways)},
                                            {"tuning", Tuning::load().to_json()},
                                            {"tuned", Tuning::load().source},
-                                           {"forced", world->forced}});
+                                           {"forced", world->forced},
+                                           {"connections", connections()}});
   EngineParts parts{.rank = rank, .ranks = ranks, .board = joining.board};
   if (!parts.board) parts.board = std::make_shared<Board>(ranks);
   for (const auto& one : met) parts.names.push_back(one.at("name"));
+  constexpr std::array kSame = {"ways", "forced", "connections"};
   for (int peer = 0; peer < ranks; ++peer) {
-    if (met[peer].at("ways") != met[0].at("ways") || met[peer].at("forced") != met[0].at("forced")) {
+    const bool alike = std::all_of(kSame.begin(), kSame.end(),
+                                   [&](const char* each) { return met[peer].at(each) == met[0].at(each); });
+    if (!alike) {
       throw UsageError(
-          fmt::format("{} and {} were given different transports or algorithms (TRIREME_TRANSPORT, "
-                      "TRIREME_ALGORITHM); give all ranks the same",
+          fmt::format("{} and {} were given different transports, algorithms or numbers of connections "
+                      "(TRIREME_TRANSPORT, TRIREME_ALGORITHM, TRIREME_CONNECTIONS); give all ranks the same",
                       parts.names[0], parts.names[peer]));
     }
   }
@@ -274,7 +294,7 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
     check_addresses(met, names);
     allow_ports();
     tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_of(rank, met),
-                                           met[0].at("job").get<std::uint64_t>(), 1, joining.guard);
+                                           met[0].at("job").get<std::uint64_t>(), connections(), joining.guard);
     world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}", tcp->address(),
                                                interface.empty() ? "which is on its way to where ranks met"
                                                                  : "as TRIREME_INTERFACE asks"));

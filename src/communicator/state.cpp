@@ -258,10 +258,10 @@ std::shared_ptr<Handle::State> Communicator::State::start(Request request) {
 }
 
 std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& call, const std::byte* input,
-                                                                  std::byte* output, int peer, Direction direction,
-                                                                  const CallOptions& options) {
+                                                                  std::byte* output, const CallOptions& options) {
   check_open();
-  const bool receives = direction == Direction::in;
+  const bool receives = call.kind == CallKind::receive;
+  const int peer = static_cast<int>(call.root);
   std::shared_ptr<Handle::State> operation;
   {
     const std::lock_guard lock(mutex_);
@@ -281,7 +281,7 @@ std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& ca
     operation->sequence = (receives ? received_ : sent_)[peer]++;
   }
   operation->call = call;
-  operation->call.pack(operation->packed);
+  call.shared().pack(operation->packed);
   operation->group = this;
   operation->context = context | kMessages;
   operation->from = receives ? members[peer] : Operation::kNobody;

@@ -58,8 +58,8 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   void close();
   void run(Request request);
   std::shared_ptr<Handle::State> start(Request request);
-  std::shared_ptr<Handle::State> start_message(const Call& call, const std::byte* input, std::byte* output, int peer,
-                                               Direction direction, const CallOptions& options);
+  std::shared_ptr<Handle::State> start_message(const Call& call, const std::byte* input, std::byte* output,
+                                               const CallOptions& options);
   void recycle(const std::shared_ptr<Handle::State>& operation);
   std::string explain(Collective collective, std::size_t bytes);
 

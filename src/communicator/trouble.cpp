@@ -11,11 +11,13 @@
 // A rank that has waited for a while asks the others what they do, which finds those that disagree without a message
 // between them.
 #include "communicator/engine.h"
+#include "rendezvous/meeting.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <sstream>
 #include <tuple>
 
@@ -158,7 +160,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   } else if (compare(asked)) {
     answer(asked);
   } else {
-    asked_.push_back(asked);
+    if (asked.call.kind == CallKind::collective) asked_.push_back(asked);
     say_where(peer);
   }
 }
@@ -191,10 +193,11 @@ void Engine::answer(const Asked& asked) {
 void Engine::ask_others(Operation& operation) {
   const auto waited = Clock::now() - operation.started;
   operation.asks_at = Clock::now() + std::max<Clock::duration>(waited, 1s);
-  if (operation.call.kind != CallKind::collective) return;
   operation.there.clear();
   const std::string text = packed(operation.context, operation.sequence, operation.packed);
-  for (const int peer : operation.group->members) {
+  const bool collective = operation.call.kind == CallKind::collective;
+  const std::span<const int> members = operation.group->members;
+  for (const int peer : collective ? members : members.subspan(operation.call.root, 1)) {
     elsewhere_[peer].clear();
     if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::asks, text);
   }
@@ -233,7 +236,12 @@ bool Engine::compare(const Asked& asked) {
 
 bool Engine::agrees(const Operation& operation, int peer, const Envelope& envelope) {
   if (std::equal(envelope.call, envelope.call + 2, operation.packed)) return true;
-  disagree(operation.sequence, peer, Call::unpack(envelope.call), operation.call);
+  Call theirs = Call::unpack(envelope.call);
+  if (operation.call.kind != CallKind::collective) {
+    theirs.kind = operation.call.kind == CallKind::send ? CallKind::receive : CallKind::send;
+    theirs.root = static_cast<std::uint64_t>(operation.group->rank);
+  }
+  disagree(operation.sequence, peer, theirs, operation.call);
   return false;
 }
 
@@ -244,8 +252,7 @@ void Engine::disagree(std::uint32_t sequence, int peer, const Call& theirs, cons
   // The same words on both sides, whoever finds it.
   const int me = parts_.rank;
   const auto say = [&](int rank, const Call& call) {
-    const bool receives = call.kind == CallKind::point_to_point && rank == me;
-    return fmt::format("{} called {}{}", parts_.names[rank], receives ? "receive for a " : "", call.describe());
+    return fmt::format("{} called {}", parts_.names[rank], call.describe());
   };
   const bool first = me < peer;
   const bool in_counts = mine.shape != 0 && theirs.shape != 0 && mine.describe() == theirs.describe();
@@ -341,22 +348,38 @@ std::vector<int> Engine::missing_in(const Operation& operation) const {
     if (!is_there(peer) && elsewhere_[peer].empty()) silent.push_back(peer);
   }
   const bool some_answered = silent.size() < operation.group->members.size() - 1;
-  if (some_answered && !absent.empty()) missing = silent.empty() ? absent : silent;
+  const bool collective = operation.call.kind == CallKind::collective;
+  if (collective && some_answered && !absent.empty()) missing = silent.empty() ? absent : silent;
   return missing;
+}
+
+// Its number, and in which communicator that is, unless all ranks are in it.
+std::string Engine::place_of(const Operation& operation) const {
+  const bool collective = operation.call.kind == CallKind::collective;
+  const std::string number = fmt::format("{} {}", collective ? "operation" : "message", operation.sequence);
+  if (operation.group->ranks() == parts_.ranks) return number;
+  std::vector<int> members = operation.group->members;
+  std::sort(members.begin(), members.end());
+  return fmt::format("{} of the communicator of {}", number, rendezvous::list_ranks(members));
 }
 
 std::string Engine::waiting_for(const Operation& operation) const {
   std::vector<std::string> missing;
   for (const int peer : missing_in(operation)) missing.push_back(parts_.names[peer]);
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
-  return fmt::format("{} waited {:.1f} s in {} (operation {}) for {}; did all ranks call it? {}",
-                     parts_.names[parts_.rank], waited, operation.call.describe(), operation.sequence,
+  return fmt::format("{} waited {:.1f} s in {} ({}) for {}; {}", parts_.names[parts_.rank], waited,
+                     operation.call.describe(), place_of(operation),
                      missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")),
                      what_others_do(operation));
 }
 
 // Those that are in the same operation only by their number, as there may be thousands.
 std::string Engine::what_others_do(const Operation& operation) const {
+  if (operation.call.kind != CallKind::collective) {
+    const int peer = operation.group->members[operation.call.root];
+    const std::string did = did_last(operation, peer);
+    return fmt::format("{} {}", parts_.names[peer], did.empty() ? "has called what belongs to it" : did);
+  }
   constexpr std::size_t kMost = 8;
   std::vector<std::string> others;
   int in_it = 1;
@@ -371,15 +394,18 @@ std::string Engine::what_others_do(const Operation& operation) const {
       others.emplace_back("and more");
     }
   }
-  return fmt::format("{} of {} ranks are in it{}{}", in_it, operation.group->ranks(), others.empty() ? "" : "; ",
-                     fmt::join(others, "; "));
+  return fmt::format("did all ranks call it? {} of {} ranks are in it{}{}", in_it, operation.group->ranks(),
+                     others.empty() ? "" : "; ", fmt::join(others, "; "));
 }
 
 // What a rank did last, as far as is known here; empty: it is in that operation.
 std::string Engine::did_last(const Operation& operation, int peer) const {
   if (std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end()) return {};
   if (const auto last = parts_.board->last(peer)) {
-    if (last->context == operation.context && last->sequence == operation.sequence) return {};
+    const bool other_end = operation.call.kind == CallKind::collective ||
+                           (last->call.kind != operation.call.kind &&
+                            last->call.root == static_cast<std::uint64_t>(operation.group->rank));
+    if (last->context == operation.context && last->sequence == operation.sequence && other_end) return {};
     const auto seconds_since = [](std::chrono::nanoseconds time) {
       return std::chrono::duration<double>(Clock::now().time_since_epoch() - time).count();
     };

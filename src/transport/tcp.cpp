@@ -41,8 +41,9 @@ Tcp::Impl::Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string&
                 int connections, const Guard& guard)
     : self_(self), rank_(rank), job_(job), per_pair_(connections), guard_(guard), inbox_(inbox) {
   if (rank < 0 || rank >= ranks) throw UsageError(fmt::format("There is no rank {} of {}", rank, ranks));
-  if (connections < 1 || connections > 64) {
-    throw UsageError(fmt::format("A pair of ranks can't have {} connections: from 1 to 64", connections));
+  if (connections < 1 || connections > kMostConnections) {
+    throw UsageError(
+        fmt::format("A pair of ranks can't have {} connections: from 1 to {}", connections, kMostConnections));
   }
   if (guard.encrypt && !guard.secret) throw UsageError("TCP can't encrypt without a secret that all ranks have");
   door_.emplace(Address::parse(bind_address, 0), hello_of_any(rank, ranks, job, connections, guard), guard, poller_,

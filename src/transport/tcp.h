@@ -32,6 +32,8 @@ struct TcpCounts {
 
 class Tcp final : public Network {
  public:
+  static constexpr int kMostConnections = 64;  ///< of a pair of ranks
+
   /// Listens on `bind_address`, a numeric IPv4 or IPv6 address, for ranks of the same `job`. A pair of ranks has up to
   /// `connections`; a message takes the one that its segment says. All ranks must agree on it, and have the same secret
   /// in their `guard`: who can't prove that it has it is neither let in nor talked to.

@@ -1,31 +1,17 @@
 // `trireme tune` as a user meets it: what it says of selection. Nothing is said about how fast.
 #include "cli/median.h"
+#include "support/environment.h"
 #include "support/run.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <cstdlib>
 #include <map>
 
 namespace trireme {
 namespace {
 
 using Json = nlohmann::json;
-
-// A variable that is set until this goes.
-class Environment {
- public:
-  Environment(std::string name, const std::string& value) : name_(std::move(name)) {
-    ::setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~Environment() { ::unsetenv(name_.c_str()); }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  std::string name_;
-};
 
 // On two ranks of this machine, with a file of its own for what it finds.
 class Tune : public testing::Test {

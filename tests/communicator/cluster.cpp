@@ -100,7 +100,7 @@ Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience, const F
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Joining joining{.rank = rank, .ranks = ranks, .exchange = {}};
+      Joining joining{.rank = rank, .ranks = ranks, .exchange = {}, .board = Board::inherited(ranks)};
       if (faults) joining.faults = faults(rank);
       joining.exchange = [&, rank](const std::string& mine) {
         std::vector<std::string> told = table.exchange(rank, mine);

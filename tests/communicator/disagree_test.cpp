@@ -301,7 +301,7 @@ TEST_P(Disagree, Messages) {
         std::vector<float> m(17);
         w.receive(m, 0);
       },
-      {"3000 f32", "17 f32", "receive"});
+      {"send of 3000 f32 to rank 1", "receive of 17 f32 from rank 0", "message 0 between them"});
   expect_found(
       3, 1,
       [](Communicator& w) {

@@ -1,12 +1,19 @@
 // Many operations at once: handles waited for in any order or not at all, threads, communicators, messages head-on.
 #include "communicator/cluster.h"
 #include "communicator/collectives.h"
+#include "support/environment.h"
 #include "support/random.h"
+#include "support/throws.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
 #include <thread>
 
 namespace trireme::test {
@@ -78,35 +85,41 @@ void expect_done(Pending& pending) {
   EXPECT_EQ(pending.out == pending.expected, true);
 }
 
+/// Many operations, of which each rank waits for whichever it likes.
+void fly(Cluster& cluster) {
+  const int ranks = cluster.ranks();
+  cluster.run([&](Communicator& world) {
+    Random program(mix(1, ranks));
+    Random own(mix(2, ranks, world.rank()));
+    std::vector<std::unique_ptr<Pending>> pending;
+    const int count = 30 * kEffort;
+    for (int n = 0; n < count; ++n) {
+      pending.push_back(begin(world, program, n));
+      if (own.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own.below(2000)));
+      if (program.chance(15)) {
+        std::vector<int> one(3, world.rank());
+        world.allreduce(one);
+        EXPECT_EQ(one[2], sum_to(ranks));
+      }
+      while (pending.size() > 20 || (!pending.empty() && own.chance(3))) {
+        std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
+        expect_done(*pending.back());
+        pending.pop_back();
+      }
+    }
+    while (!pending.empty()) {
+      std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
+      if (own.chance(2)) expect_done(*pending.back());
+      pending.back()->handle = Handle();  // or it is dropped
+      pending.pop_back();
+    }
+  });
+}
+
 TEST_P(Flight, WaitsInAnyOrder) {
   for (const int ranks : {2, 4, 5}) {
     Cluster cluster(GetParam(), ranks);
-    cluster.run([&](Communicator& world) {
-      Random program(mix(1, ranks));
-      Random own(mix(2, ranks, world.rank()));
-      std::vector<std::unique_ptr<Pending>> pending;
-      const int count = 30 * kEffort;
-      for (int n = 0; n < count; ++n) {
-        pending.push_back(begin(world, program, n));
-        if (own.chance(20)) std::this_thread::sleep_for(std::chrono::microseconds(own.below(2000)));
-        if (program.chance(15)) {
-          std::vector<int> one(3, world.rank());
-          world.allreduce(one);
-          EXPECT_EQ(one[2], sum_to(ranks));
-        }
-        while (pending.size() > 20 || (!pending.empty() && own.chance(3))) {
-          std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
-          expect_done(*pending.back());
-          pending.pop_back();
-        }
-      }
-      while (!pending.empty()) {
-        std::swap(pending[own.below(static_cast<int>(pending.size()))], pending.back());
-        if (own.chance(2)) expect_done(*pending.back());
-        pending.back()->handle = Handle();  // or it is dropped
-        pending.pop_back();
-      }
-    });
+    fly(cluster);
   }
 }
 
@@ -263,6 +276,47 @@ TEST_P(Flight, CommunicatorsThatEndAtOnce) {
     }
     driver.join();
   });
+}
+
+/// TCP connections that this process has both ends of, by the system's tables.
+int connections_within() {
+  std::set<std::string> own;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    own.insert(std::filesystem::read_symlink(file, gone).string());
+  }
+  std::ifstream table("/proc/self/net/tcp");
+  int ends = 0;
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream words(line);
+    const std::vector<std::string> fields{std::istream_iterator<std::string>(words), {}};
+    constexpr std::size_t kState = 3, kInode = 9;
+    ends += fields.size() > kInode && fields[kState] == "01" && own.contains("socket:[" + fields[kInode] + "]");
+  }
+  return ends / 2;
+}
+
+TEST(Connections, OfAPairAreAsManyAsAskedFor) {
+  for (const int each : {1, 3}) {
+    const Environment asked("TRIREME_CONNECTIONS", std::to_string(each));
+    Cluster cluster(Way::tcp, 3);
+    fly(cluster);
+    cluster.run([](Communicator& world) {
+      std::vector<int> data(1 << 21, world.rank());
+      world.allreduce(data, Op::sum, {.algorithm = "ring"});
+      EXPECT_EQ(data, std::vector<int>(data.size(), 3));
+    });
+    EXPECT_EQ(connections_within(), 3 * each);
+  }
+}
+
+TEST(Connections, AreRefusedWhereTheyAreNoNumber) {
+  for (const std::string wrong : {"0", "65", "-1", "two", "2x", " 2", "99999999999"}) {
+    const Environment asked("TRIREME_CONNECTIONS", wrong);
+    const std::string said = usage_error([] { const Cluster cluster(Way::tcp, 2); });
+    EXPECT_NE(said.find("TRIREME_CONNECTIONS is '" + wrong + "'; it must be a number from 1 to 64"), std::string::npos)
+        << said;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Flight, ::testing::ValuesIn(kWays),

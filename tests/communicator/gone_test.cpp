@@ -1,6 +1,8 @@
 // Ranks that leave, or do not come; and memory that stays when communicators go.
+#include "communicator/board.h"
 #include "communicator/cluster.h"
 #include "communicator/payload.h"
+#include "support/environment.h"
 
 #include <gtest/gtest.h>
 
@@ -236,6 +238,49 @@ TEST_P(Gone, AnotherThreadMayAbort) {
   EXPECT_LT(Clock::now() - begin, 20s);
 }
 
+// What a rank has forked may keep its connections open.
+TEST(Fates, AreHeardFromWhoStartedTheRanks) {
+  Board board(3);
+  const Environment inherited("TRIREME_BOARD", std::to_string(board.descriptor()));
+  Cluster cluster(Way::tcp, 3, 60s);
+  cluster.run([](Communicator& world) { world.barrier(); });
+  board.tell_fate(2, "was killed by signal 9 (Killed)");
+  const auto said = cluster.outcomes([](Communicator& world) {
+    if (world.rank() != 2) world.barrier();
+  });
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(said[rank].find("PeerError: rank 2"), 0) << said[rank];
+    EXPECT_TRUE(has(said[rank], "is gone (it was killed by signal 9 (Killed))")) << said[rank];
+  }
+}
+
+// Both wait to be sent something, and each is told what the other does.
+TEST_P(Gone, WhoReceivesWhatIsNotSentIsToldSo) {
+  Cluster cluster(GetParam(), 3, 60s);
+  const auto said = cluster.outcomes([](Communicator& world) {
+    if (world.rank() == 1) return;
+    std::vector<float> data(10);
+    world.receive(data, 2 - world.rank(), {.deadline = 1500ms});
+  });
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(said[rank].find("TimeoutError"), 0) << said[rank];
+    const int waiting = has(said[rank], "receive of 10 f32 from rank 2 (message 0) for rank 2") ? 0 : 2;
+    const std::string from = std::to_string(2 - waiting);
+    EXPECT_TRUE(has(said[rank], "receive of 10 f32 from rank " + from + " (message 0) for rank " + from)) << said[rank];
+    EXPECT_TRUE(has(said[rank], " in message 0, receive of 10 f32 from rank " + std::to_string(waiting))) << said[rank];
+  }
+}
+
+TEST_P(Gone, WhoIsMissingFromASplitIsNamedWithIt) {
+  Cluster cluster(GetParam(), 5, 60s);
+  const auto said = cluster.outcomes([](Communicator& world) {
+    Communicator odd = world.split(world.rank() % 2, -world.rank());
+    if (world.rank() == 1) odd.barrier({.deadline = 300ms});
+  });
+  EXPECT_EQ(said[1].find("TimeoutError"), 0) << said[1];
+  EXPECT_TRUE(has(said[1], "barrier (operation 0 of the communicator of ranks 1 and 3) for rank 3")) << said[1];
+}
+
 // An exception is not kept back by what it leaves under way; the others hear of it.
 TEST_P(Gone, ExceptionsLeaveTheScopeOfHandles) {
   Cluster cluster(GetParam(), 2, 60s);
@@ -247,7 +292,8 @@ TEST_P(Gone, ExceptionsLeaveTheScopeOfHandles) {
     never.wait();
   });
   EXPECT_TRUE(has(said[0], "the mast broke")) << said[0];
-  EXPECT_TRUE(has(said[1], "UsageError: rank 0") && has(said[1], "send of 10 f32, which was under way")) << said[1];
+  EXPECT_TRUE(has(said[1], "UsageError: rank 0") && has(said[1], "receive of 10 f32 from rank 1, which was under way"))
+      << said[1];
   EXPECT_LT(Clock::now() - begin, 20s);
   // What comes to its end by itself is waited for.
   Cluster good(GetParam(), 2, 60s);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -264,6 +265,51 @@ TEST(TcpStrangers, CantAnswerForAPeer) {
     EXPECT_TRUE(says(party.losses[0].second, "could not connect to 127.0.0.1:"));
     EXPECT_TRUE(says(party.losses[0].second, "answer"));
   }
+}
+
+// A crowded door sends away whoever comes, ranks among them.
+TEST(TcpStrangers, MayCrowdADoorForAWhile) {
+  const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
+  Party party(0), peer(1);
+  transport::Tcp tcp(0, 2, party, "127.0.0.1", kJob), peers(1, 2, peer, "127.0.0.1", kJob);
+  tcp.meet({"", transport::Address::of(listener).text()});
+  peers.meet({tcp.address(), ""});
+  party.use(&tcp);
+  peer.use(&peers);
+  party.send(1, 1000);
+  transport::Descriptor accepted;
+  constexpr int kSentAway = 5;
+  for (int i = 0; i <= kSentAway; ++i) {
+    accepted.reset();
+    ASSERT_TRUE(Cluster::until(party, [&] { return bool(accepted = transport::accept_connection(listener)); }));
+  }
+  const Stranger onward(peers.address());
+  ASSERT_TRUE(Cluster::until(party, [&] {
+    std::array<char, 4096> bytes;
+    const ssize_t count = ::recv(accepted.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count > 0) onward.say({bytes.data(), static_cast<std::size_t>(count)});
+    const std::string back = onward.hear(bytes.size());
+    EXPECT_EQ(::send(accepted.get(), back.data(), back.size(), MSG_NOSIGNAL), static_cast<ssize_t>(back.size()));
+    peers.progress();
+    return peer.arrivals.size() == 1;
+  }));
+  EXPECT_TRUE(party.losses.empty());
+  EXPECT_EQ(tcp.counts().dialled, kSentAway + 1);
+}
+
+TEST(TcpStrangers, AreNotDialledWithoutEnd) {
+  const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
+  Party party(0);
+  transport::Tcp tcp(0, 2, party, "127.0.0.1", kJob);
+  tcp.meet({"", transport::Address::of(listener).text()});
+  party.use(&tcp);
+  party.send(1, 1000);
+  ASSERT_TRUE(Cluster::until(party, [&] {
+    transport::accept_connection(listener);
+    return !party.losses.empty();
+  }));
+  EXPECT_TRUE(says(party.losses[0].second, "could not connect to 127.0.0.1:"));
+  EXPECT_GT(tcp.counts().dialled, 1);
 }
 
 }  // namespace
