@@ -232,14 +232,13 @@ void Crew::look() {
 
 void Crew::look_at(Rank& rank) {
   std::vector<Record> recent = board_->recent(rank.number, kRecent);
-  if (recent.empty()) return;
+  std::vector<int> blamed = board_->blamed(rank.number);
+  if (recent.empty() && blamed.empty()) return;
   std::vector<Record> records;
   if (report_) records = board_->records(rank.number, rank.recorded);
   if (!records.empty()) rank.recorded = records.back().number + 1;
-  events_.recorded({.rank = rank.number,
-                    .recent = std::move(recent),
-                    .records = std::move(records),
-                    .blamed = board_->blamed(rank.number)});
+  events_.recorded(
+      {.rank = rank.number, .recent = std::move(recent), .records = std::move(records), .blamed = std::move(blamed)});
 }
 
 void Crew::tell_fate(int rank, const std::string& how) {

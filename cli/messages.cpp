@@ -121,7 +121,7 @@ Message to_message(const Recorded& recorded) {
 Recorded to_recorded(const Message& message) {
   Recorded recorded{.rank = message.at("rank")};
   for (const Message& one : message.at("recent")) recorded.recent.push_back(to_record(one));
-  if (recorded.recent.empty() || recorded.recent.size() > kRecent) {
+  if (recorded.recent.size() > kRecent) {
     throw ProtocolError(fmt::format("it tells of {} operations at once", recorded.recent.size()));
   }
   for (const Message& one : message.at("records")) recorded.records.push_back(to_record(one));

@@ -174,7 +174,8 @@ void mark_causes(std::vector<RankReport>& ranks) {
   }
   if (found) return;
   if (const std::vector<int> blamed = most_blamed(ranks); !blamed.empty()) {
-    const bool cut_off = are_cut_off_who_blame(ranks);
+    const bool known = std::ranges::any_of(blamed, [&](int rank) { return ranks[rank].failed; });
+    const bool cut_off = !known && are_cut_off_who_blame(ranks);
     for (RankReport& rank : ranks) rank.cause = cut_off && !rank.blames.empty();
     for (const int rank : blamed) ranks[rank].cause = ranks[rank].cause || !cut_off;
     return;

@@ -157,7 +157,9 @@ void load_model(std::string_view bytes, torch::nn::Module& model) {
     torch::Tensor read = torch::empty(tensor.sizes(), tensor.options());
     std::memcpy(read.data_ptr(), data.data(), data.size());
     tensor.copy_(read);
-    clear_gradient(tensor, take(bytes));
+    // What is frozen now has none, or weight decay and momentum would move it.
+    const std::string_view gradient = take(bytes);
+    clear_gradient(tensor, tensor.requires_grad() ? gradient : "none");
   });
 }
 

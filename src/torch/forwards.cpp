@@ -8,6 +8,7 @@ namespace trireme::detail {
 
 void Forwards::add(const std::vector<at::Tensor*>& results, bool all_known) {
   drop_dead();
+  taken_ += static_cast<int>(std::erase_if(waiting_, [](const auto& each) { return each->passed; }));
   *again_ = false;
   const auto forward = std::make_shared<Forward>();
   for (const at::Tensor* result : results) {
@@ -31,7 +32,7 @@ void Forwards::add(const std::vector<at::Tensor*>& results, bool all_known) {
 
 bool Forwards::any() {
   drop_dead();
-  return unseen_ > 0 || !waiting_.empty();
+  return !waiting_.empty() || unseen_ > 0 || taken_ > 0 || (dead_ > 0 && !*again_);
 }
 
 void Forwards::backward_ended() {
@@ -41,19 +42,18 @@ void Forwards::backward_ended() {
   if (passed != waiting_.end()) {
     std::for_each(passed, waiting_.end(), [](const auto& each) { each->over = true; });
     waiting_.erase(passed, waiting_.end());
-    unseen_ = 0;
-  } else if (unseen_ > 0) {
-    --unseen_;
+    unseen_ = dead_ = 0;
+  } else if (int* const counted = unseen_ > 0 ? &unseen_ : taken_ > 0 ? &taken_ : dead_ > 0 ? &dead_ : nullptr) {
+    --*counted;
   } else if (!waiting_.empty()) {
     waiting_.erase(waiting_.begin());
   }
 }
 
-// One that a gradient was taken of counts even then, since that gradient may be part of a loss.
 void Forwards::drop_dead() {
-  std::erase_if(waiting_, [](const auto& each) {
+  dead_ += static_cast<int>(std::erase_if(waiting_, [](const auto& each) {
     return !each->passed && std::ranges::all_of(each->nodes, [](const auto& node) { return node.expired(); });
-  });
+  }));
 }
 
 }  // namespace trireme::detail

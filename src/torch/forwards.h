@@ -1,7 +1,9 @@
 // Forwards whose backward has not come: how a backward that is not of any of them is noticed.
 //
-// A forward counts until backward has gone through one of its results, or until they are gone: of one that only
-// evaluated, or whose step was skipped, nothing is left. Results that can't be seen are only counted.
+// A forward counts until backward has gone through one of its results. Some are only counted: those with results that
+// can't be seen; those of which a gradient was taken before the next, since that gradient may be part of a loss; and
+// those whose results are gone, as of one that only evaluated, or whose loss the module keeps: until the next backward
+// of another.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,6 +37,8 @@ class Forwards {
 
   std::vector<std::shared_ptr<Forward>> waiting_;
   int unseen_ = 0;  ///< those without a result that can be seen
+  int taken_ = 0;   ///< those that a gradient was taken of
+  int dead_ = 0;    ///< those of whose results nothing is left
   std::shared_ptr<bool> again_ = std::make_shared<bool>(false);
 };
 

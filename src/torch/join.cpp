@@ -34,9 +34,14 @@ class Join::Impl {
   }
 
   bool finished() const { return finished_; }
+  // Others hear the reason before what is under way here ends with an error of its own.
   void give_up() {
+    try {
+      model_.ranks().abort("left its batches without Join::finish(), as when something throws");
+    } catch (const Error&) {
+      // They know already.
+    }
     stop();
-    model_.ranks().abort("left its batches without Join::finish(), as when something throws");
   }
 
  private:
@@ -72,12 +77,7 @@ Join::Join(detail::DataParallel& model, std::function<void()> step)
 void Join::finish() { impl_->finish(); }
 
 Join::~Join() {
-  if (impl_->finished()) return;
-  try {
-    impl_->give_up();
-  } catch (const Error&) {
-    // They know already.
-  }
+  if (!impl_->finished()) impl_->give_up();
 }
 
 }  // namespace trireme

@@ -57,6 +57,16 @@ TEST(Causes, AreThoseThatAreCutOffFromMost) {
   EXPECT_EQ(causes_of(ranks), std::vector{0}) << "who is in no operation hears nothing";
 }
 
+// They may be ended before they have said whom they blame.
+TEST(Causes, AreWhoFailedFirstThoughFewHaveSaidSo) {
+  const std::vector<Record> under_way{{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}}};
+  std::vector<RankReport> ranks = all_of(5);
+  for (RankReport& rank : ranks) rank.recent = under_way;
+  ranks[3].failed = true;
+  ranks[0].blames = {3};
+  EXPECT_EQ(causes_of(ranks), std::vector{3});
+}
+
 TEST(Causes, AreFirstThoseOfWhichMoreIsKnown) {
   std::vector<RankReport> ranks = all_of(3);
   ranks[0].failed = true;

@@ -263,6 +263,28 @@ TEST_P(Ranks, HaveZerosWhereThereWereGradients) {
   });
 }
 
+// Momentum and weight decay move whatever has a gradient, be it zero.
+TEST_P(Ranks, GiveNoGradientToWhatIsFrozen) {
+  on_ranks(GetParam(), [&](Communicator& world) {
+    torch::nn::Linear net(2, 2);
+    torch::nn::init::ones_(net->weight);
+    torch::nn::init::ones_(net->bias);
+    const torch::optim::SGDOptions options = torch::optim::SGDOptions(0.1).weight_decay(0.1).momentum(0.9);
+    torch::optim::SGD optimizer(net->parameters(), options);
+    net(torch::ones({1, 2})).sum().backward();
+    optimizer.step();
+    Checkpoint(world, folder / "", *net, {.optimizer = &optimizer}).save(1);
+
+    torch::nn::Linear frozen(2, 2);
+    frozen->weight.requires_grad_(false);
+    torch::optim::SGD other(frozen->parameters(), options);
+    Checkpoint(world, folder / "", *frozen, {.optimizer = &other}).load_latest();
+    other.step();
+    EXPECT_TRUE(torch::equal(frozen->weight, net->weight));
+    EXPECT_FALSE(torch::equal(frozen->bias, net->bias)) << "it is not frozen, and goes on";
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Checkpoint, Ranks, ::testing::Values(1, 3, 5));
 
 TEST(Checkpoint, WithAnyByteFlippedIsRefused) {

@@ -7,10 +7,12 @@
 #include "trireme/torch/sync_batch_norm.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -457,6 +459,23 @@ TEST(Joining, WhoThrowsIsNamed) {
     EXPECT_EQ(said[1], "exception: a bad batch");
     expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
   }
+}
+
+// What it has under way then says nothing of it, however long others take.
+TEST(Joining, WhoThrowsAfterAForwardIsNamed) {
+  const auto said = outcomes(3, [](Communicator& world) {
+    Plain net = make<Plain>();
+    DistributedDataParallel model(net, world);
+    Join join(model);
+    if (world.rank() != 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const Batch batch = make_batch(world.rank(), 0, 3);
+    const torch::Tensor out = model(batch.x);
+    if (world.rank() == 1) throw std::runtime_error("a bad batch");
+    loss_of(out, batch).backward();
+    join.finish();
+  });
+  EXPECT_EQ(said[1], "exception: a bad batch");
+  expect_all_say({said[0], said[2]}, {"rank 1", "without Join::finish"});
 }
 
 }  // namespace

@@ -119,6 +119,8 @@ inline bool collect(torch::Tensor& tensor, std::vector<torch::Tensor*>& found) {
 }
 template <typename T>
 bool collect(T& value, std::vector<torch::Tensor*>& found);
+template <typename A, typename B>
+bool collect(std::pair<A, B>& values, std::vector<torch::Tensor*>& found);
 template <typename... Ts>
 bool collect(std::tuple<Ts...>& values, std::vector<torch::Tensor*>& found) {
   return std::apply([&](Ts&... each) { return (true & ... & collect(each, found)); }, values);
