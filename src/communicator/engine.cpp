@@ -185,9 +185,13 @@ bool Engine::take_submitted() {
   return true;
 }
 
+// Something is under way here, or others wait for word of what was.
+bool Engine::is_needed() const { return pending_.load() > 0 || (host_ && host_->owes()); }
+
 void Engine::leave_seat() {
+  const bool owes = host_ && host_->owes();
   driven_.store(false);
-  if (pending_.load() == 0) return;
+  if (pending_.load() == 0 && !owes) return;
   {
     const std::lock_guard lock(helper_mutex_);
     helper_needed_ = true;
@@ -238,7 +242,7 @@ void Engine::drive_on(const Operation* until) {
   int idle_steps = 0;
   // Looking at the clock costs as much as looking for messages in memory: not every time.
   const int steps_per_look = parts_.crowded || tcp_ ? 1 : 32;
-  while (until != nullptr ? !until->is_done() : pending_.load() > 0) {
+  while (until != nullptr ? !until->is_done() : is_needed()) {
     // Somebody else's deadline must come even if there is always something to do.
     constexpr unsigned kStepsPerTick = 4096;
     if (++steps_ % kStepsPerTick == 0) {

@@ -137,6 +137,7 @@ class Engine final : public transport::Inbox {
   void sleep();
   void tick(Clock::time_point now);
   void check_fates(Clock::time_point now);
+  bool is_needed() const;  ///< for who drives
   void drive_when_needed();
   Clock::time_point next_tick() const;
   void start_clocks(Clock::time_point now);

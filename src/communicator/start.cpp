@@ -269,6 +269,9 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
       host = std::min(host, peer.rank);
     }
   }
+  // A rank that is gone shares no memory either: what is exchanged next finds that out.
+  const Neighbourhood neighbourhood =
+      get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
   const bool all_near = static_cast<int>(near.size()) == ranks - 1;
   if (ways == Ways::shm && !all_near) {
     throw UsageError(
@@ -276,8 +279,6 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
                     "or tcp",
                     parts.names[rank], near.size(), ranks - 1));
   }
-  const Neighbourhood neighbourhood =
-      get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
   parts.crowded = neighbourhood.crowded;
   if (neighbourhood.crowded && neighbourhood.one_machine) world->cores = Cores::shared;
   check_neighbours(rank, neighbourhood.hosts, near, parts.names);

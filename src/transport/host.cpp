@@ -149,6 +149,7 @@ bool Host::flush(Peer& peer) {
   bool moved = false;
   while (!peer.controls.empty() && send_control(peer, peer.controls.front())) {
     peer.controls.pop_front();
+    --owed_;
     moved = true;
   }
   while (peer.controls.empty() && peer.first != nullptr) {
@@ -194,7 +195,7 @@ bool Host::take_in(Peer& peer) {
       }
       case RecordKind::goodbye:
         peer.reader.pass(0);
-        peer.gone = true;
+        go(peer);
         inbox_.closed(peer.rank);
         break;
       default: lose(peer, "sent a record that makes no sense"); return true;
@@ -293,7 +294,9 @@ void Host::finish(Incoming& incoming, RecordKind kind) {
   free_held_.push_back(&held);
   if (peer.gone) return;
   const Control control{kind, held.token};
-  if (!peer.controls.empty() || !send_control(peer, control)) peer.controls.push_back(control);
+  if (peer.controls.empty() && send_control(peer, control)) return;
+  peer.controls.push_back(control);
+  ++owed_;
 }
 
 // Gives room back up to the oldest record that is still held.
@@ -327,9 +330,16 @@ void Host::check_processes() {
   }
 }
 
+// It is told nothing any more.
+void Host::go(Peer& peer) {
+  peer.gone = true;
+  owed_ -= peer.controls.size();
+  peer.controls.clear();
+}
+
 void Host::lose(Peer& peer, const std::string& why) {
   if (peer.gone) return;
-  peer.gone = true;
+  go(peer);
   inbox_.lost(peer.rank, why);
 }
 
@@ -352,6 +362,7 @@ void Host::close() {
     }
     peer.gone = true;
   }
+  owed_ = 0;
   closed_ = true;
 }
 

@@ -65,6 +65,9 @@ class Host final : public Transport {
   /// Looks whether the peers' processes still live; those that do not are lost. Takes a system call for each.
   void check_processes();
 
+  /// Whether peers wait for word that found no room: this rank has to make progress though it waits for nothing itself.
+  bool owes() const { return owed_ > 0; }
+
   HostMemory& memory() { return *memory_; }
   bool reaches(int rank) const { return index_[rank] >= 0; }
   int peers() const { return static_cast<int>(peers_.size()); }
@@ -116,6 +119,7 @@ class Host final : public Transport {
   void take_back(Peer& peer, std::uint64_t token, bool answered);
   void finish(Incoming& incoming, RecordKind kind);
   void let_go(Peer& peer);
+  void go(Peer& peer);
   void lose(Peer& peer, const std::string& why);
   Held& new_held(Peer& peer);
 
@@ -126,6 +130,7 @@ class Host final : public Transport {
   std::vector<int> index_;  ///< rank to index in peers_; -1: not on this host
   std::vector<Lent> lent_;  ///< by token
   std::vector<std::uint32_t> free_tokens_;
+  std::size_t owed_ = 0;  ///< controls that found no room
   bool closed_ = false;
   std::vector<std::unique_ptr<Held>> all_held_;
   std::vector<Held*> free_held_;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <deque>
 #include <filesystem>
@@ -275,6 +276,35 @@ TEST_P(Flight, CommunicatorsThatEndAtOnce) {
       }
     }
     driver.join();
+  });
+}
+
+// What a rank was lent it gives back even if it is done by then, and there was no room in the ring to say so. So many
+// ranks are rarely all at work, and what those that have no window send fills the rings.
+TEST_P(Flight, WhoIsDoneKeepsNobodyWaiting) {
+  constexpr int kRanks = 8;
+  constexpr std::size_t kElements = 300'007;
+  Cluster cluster(GetParam(), kRanks, 20s);
+  std::barrier outside(kRanks);
+  const auto work = [&](Communicator& world) {
+    Window window = world.window(sizeof(std::int64_t) * kElements);
+    std::vector<std::int64_t> ordinary(kElements);
+    for (int round = 0; round < 20 * kEffort; ++round) {
+      const bool lends = mix(8, round, world.rank()) % 2 == 0;
+      const std::span<std::int64_t> data = lends ? window.as<std::int64_t>() : std::span(ordinary);
+      std::fill(data.begin(), data.end(), world.rank());
+      world.allreduce(data, Op::sum, {.algorithm = "swing"});
+      EXPECT_EQ(data.back(), sum_to(kRanks));
+      outside.arrive_and_wait();
+    }
+  };
+  cluster.run([&](Communicator& world) {
+    try {
+      work(world);
+    } catch (const Error&) {
+      outside.arrive_and_drop();
+      throw;
+    }
   });
 }
 
