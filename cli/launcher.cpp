@@ -312,7 +312,10 @@ class Launcher {
       each([&](Host& host) { host.pass_on(signal, by_terminal); });
       if (signal == SIGTSTP) ::raise(SIGSTOP);
       if (signal == SIGINT && std::exchange(interrupted_, true)) kill_all("at the first interrupt");
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) begin_grace();
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) {
+        if (!ending_) ended_by_ = signal;
+        begin_grace();
+      }
       if (!started_ && signal == SIGHUP) begin_grace();
       if (!started_ && ending_ && status_ == 0) status_ = 128 + signal;
     }
@@ -381,6 +384,7 @@ class Launcher {
     stragglers_.settle();
     stragglers_.settle();
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
+    if (const int culprit = server_->culprit(); culprit >= 0) ranks_[culprit].kept_others_from_meeting = true;
     if (failed_at_) mark_causes(ranks_);
     // Ranks that have not even come to a collective are told of too, but not a program that is not there.
     const bool fell = failed_at_.has_value() && ranks_.size() > 1;
@@ -388,6 +392,7 @@ class Launcher {
       return rank.last() != nullptr || rank.stopped_by != 0 || (fell && rank.pid != 0);
     });
     std::string text;
+    if (any && status_ != 0 && ended_by_ != 0) say(fmt::format("got {}, as had all ranks", name_of_signal(ended_by_)));
     if (any || options_.report) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
@@ -481,6 +486,7 @@ class Launcher {
   bool ending_ = false;  // one way or another
   bool finishing_ = false;
   bool interrupted_ = false;  // once; twice is impatience
+  int ended_by_ = 0;          // a signal that was passed on; 0: none
   std::optional<Clock::time_point> timeout_at_;
   std::optional<Clock::time_point> failed_at_;  // the first rank or host, or the time was over
   std::optional<Clock::time_point> look_at_;    // records

@@ -50,7 +50,10 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 }  // namespace
 
-std::string name_of_signal(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
+std::string name_of_signal(int signal) {
+  const std::string_view name = ::strsignal(signal);
+  return fmt::format("signal {} ({})", signal, name.substr(0, name.find(" (")));  // "Stopped (tty input)"
+}
 
 void fail_with_errno(const std::string& what) {
   throw SystemError(fmt::format("{}: {}", what, std::generic_category().message(errno)));

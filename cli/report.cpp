@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <set>
 #include <span>
 
 namespace trireme::cli {
@@ -19,15 +20,17 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t kWorld = 1;  // the first communicator's context
 
+std::uint32_t communicator_of(const Record& record) { return record.context & ~kMessages; }
+
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
 
-std::string describe_last(const RankReport& rank) {
+std::string describe_last(const RankReport& rank, bool one_communicator) {
   if (rank.last() == nullptr) return rank.lost ? "not known" : "nothing: it called no collective";
-  if (rank.lost) return fmt::format("{}, when it was last heard of", rank.last()->describe());
-  if (rank.last()->ended) {
-    return fmt::format("{}, ended {} before", rank.last()->describe(), format(rank.seen - *rank.last()->ended));
-  }
-  return fmt::format("in {}, for {}", rank.last()->describe(), format(rank.seen - rank.last()->begun));
+  std::string what = rank.last()->describe();
+  if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
+  if (rank.lost) return fmt::format("{}, when it was last heard of", what);
+  if (rank.last()->ended) return fmt::format("{}, ended {} before", what, format(rank.seen - *rank.last()->ended));
+  return fmt::format("in {}, for {}", what, format(rank.seen - rank.last()->begun));
 }
 
 std::string describe_fate(const RankReport& rank) {
@@ -40,7 +43,7 @@ std::string pid_and_host(const RankReport& rank) {
 }
 
 Json to_json(const Record& record, Nanoseconds seen) {
-  Json json = {{"operation", record.sequence},         {"communicator", record.context},
+  Json json = {{"operation", record.sequence},         {"communicator", communicator_of(record)},
                {"call", record.call.describe()},       {"operations_so_far", record.number + 1},
                {"finished", record.ended.has_value()}, {"begun_s_before", Seconds(seen - record.begun).count()}};
   if (record.ended) json["ended_s_before"] = Seconds(seen - *record.ended).count();
@@ -167,12 +170,12 @@ void Stragglers::count(const Arrivals& arrivals) {
 }
 
 void mark_causes(std::vector<RankReport>& ranks) {
-  bool found = false;
-  for (RankReport& rank : ranks) {
-    rank.cause = rank.stopped_by != 0 || rank.killed;
-    found = found || rank.cause;
-  }
-  if (found) return;
+  const auto mark = [&](const auto& is_cause) {
+    for (RankReport& rank : ranks) rank.cause = is_cause(rank);
+    return std::ranges::any_of(ranks, &RankReport::cause);
+  };
+  if (mark([](const RankReport& rank) { return rank.stopped_by != 0 || rank.killed; })) return;
+  if (mark([](const RankReport& rank) { return rank.kept_others_from_meeting; })) return;
   if (const std::vector<int> blamed = most_blamed(ranks); !blamed.empty()) {
     const bool known = std::ranges::any_of(blamed, [&](int rank) { return ranks[rank].failed; });
     const bool cut_off = !known && are_cut_off_who_blame(ranks);
@@ -195,7 +198,9 @@ void mark_causes(std::vector<RankReport>& ranks) {
 std::string format_ranks(const std::vector<RankReport>& ranks) {
   std::size_t pid_width = 3;
   std::size_t fate_width = 5;
+  std::set<std::uint32_t> communicators;
   for (const RankReport& rank : ranks) {
+    if (rank.last() != nullptr) communicators.insert(communicator_of(*rank.last()));
     pid_width = std::max(pid_width, pid_and_host(rank).size());
     fate_width = std::max(fate_width, describe_fate(rank).size());
   }
@@ -203,7 +208,7 @@ std::string format_ranks(const std::vector<RankReport>& ranks) {
       fmt::format("{:>6}  {:<{}}  {:<{}}  {}\n", "rank", "pid", pid_width, "ended", fate_width, "what it did last");
   for (const RankReport& rank : ranks) {
     text += fmt::format("{:>1}{:>5}  {:<{}}  {:<{}}  {}\n", rank.cause ? "*" : " ", rank.rank, pid_and_host(rank),
-                        pid_width, describe_fate(rank), fate_width, describe_last(rank));
+                        pid_width, describe_fate(rank), fate_width, describe_last(rank, communicators.size() <= 1));
   }
   if (std::any_of(ranks.begin(), ranks.end(), [](const RankReport& rank) { return rank.cause; })) {
     text += "* is what the failure seems to come from\n";

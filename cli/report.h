@@ -23,10 +23,11 @@ struct RankReport {
   bool killed = false;    ///< by a signal that was not its own abort(), and not because it was ended; or with its host
   bool lost = false;      ///< with its host: the last that was heard is old, or nothing was
   bool failed = false;    ///< the first of all
-  bool cause = false;     ///< of the failure, as far as can be seen; see mark_causes()
-  std::vector<Record> recent = {};   ///< what it did last, oldest first
-  std::vector<int> blames = {};      ///< whom it says that it could not go on for
-  std::chrono::nanoseconds seen{0};  ///< when this was looked at, on the clock of its records
+  bool kept_others_from_meeting = false;  ///< it did not come to the rendezvous, or left it too soon
+  bool cause = false;                     ///< of the failure, as far as can be seen; see mark_causes()
+  std::vector<Record> recent = {};        ///< what it did last, oldest first
+  std::vector<int> blames = {};           ///< whom it says that it could not go on for
+  std::chrono::nanoseconds seen{0};       ///< when this was looked at, on the clock of its records
 
   const Record* last() const { return recent.empty() ? nullptr : &recent.back(); }
 };
@@ -75,10 +76,10 @@ class Stragglers {
   std::uint64_t operations_ = 0;
 };
 
-/// Marks whom a failure comes from: those that were stopped, killed or lost; or else those that most ranks blame, or
-/// those who blame them, if these could not tell most others; or else the first to fail. But one that gave up in an
-/// operation to which others never came is not to blame: they are. So they are when nobody failed, and the time was
-/// over.
+/// Marks whom a failure comes from: those that were stopped, killed or lost; or else who did not come to where ranks
+/// meet, or left it; or else those that most ranks blame, or those who blame them, if these could not tell most others;
+/// or else the first to fail. But one that gave up in an operation to which others never came is not to blame: they
+/// are. So they are when nobody failed, and the time was over.
 void mark_causes(std::vector<RankReport>& ranks);
 
 /// A table: a line a rank. Below it, who was not where most ranks were.

@@ -102,6 +102,16 @@ std::vector<std::string> variables_of(const Options& options, bool elsewhere) {
   return variables;
 }
 
+// What an option says, or an error that names it.
+template <typename Parse>
+auto value_of(const std::string& option, const Parse& parse) {
+  try {
+    return parse();
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("run: {}: {}", option, error.what()));
+  }
+}
+
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
@@ -127,7 +137,9 @@ void choose_hosts(const Options& options, Launch& launch_options) {
       options.agent_program.empty() ? std::filesystem::read_symlink("/proc/self/exe").string() : options.agent_program;
   launch_options.interface = options.interface;
   launch_options.address = options.address;
-  if (!options.ports.empty()) launch_options.ports = rendezvous::parse_ports(options.ports);
+  if (!options.ports.empty()) {
+    launch_options.ports = value_of("--ports", [&] { return rendezvous::parse_ports(options.ports); });
+  }
   launch_options.variables = variables_of(options, !hosts.empty());
 }
 
@@ -147,8 +159,10 @@ int run_program(const Options& options) {
   launch_options.prefix = !options.no_prefix;
   launch_options.pin = !options.no_pin;
   launch_options.encrypt = options.encrypt;
-  launch_options.grace = parse_time(options.grace);
-  if (!options.timeout.empty()) launch_options.timeout = parse_time(options.timeout);
+  launch_options.grace = value_of("--grace", [&] { return parse_time(options.grace); });
+  if (!options.timeout.empty()) {
+    launch_options.timeout = value_of("--timeout", [&] { return parse_time(options.timeout); });
+  }
   launch_options.report = options.report;
   launch_options.report_file = options.report_file;
   return launch(launch_options);

@@ -287,7 +287,9 @@ std::string explain_use(const std::filesystem::path& path, const std::filesystem
   const std::string when = std::filesystem::equivalent(path, used, ignored)
                                ? "From now on selection uses it"
                                : "Selection uses it where TRIREME_TUNING names it";
-  return share_one_host(hosts) ? when + " between hosts; for ranks that share one, as these do, it has fixed rules."
+  return share_one_host(hosts) ? when +
+                                     ", for ranks on several hosts; for ranks that share one, as these do, it has "
+                                     "fixed rules."
                                : when + ".";
 }
 

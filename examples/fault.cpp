@@ -59,6 +59,7 @@ Options parse(int argc, char** argv) {
 }
 
 void do_wrong(const std::string& fault) {
+  std::printf("now: %s\n", fault.c_str());
   if (fault == "kill") ::raise(SIGKILL);
   if (fault == "stop") ::raise(SIGSTOP);
   if (fault == "stray") std::this_thread::sleep_for(std::chrono::hours(1));
@@ -82,6 +83,10 @@ void run(trireme::Communicator& world, const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--help") {
+    std::fputs(kUsage, stdout);
+    return 0;
+  }
   Options options;
   try {
     options = parse(argc, argv);

@@ -174,6 +174,10 @@ void train(trireme::Communicator& world, const Settings& settings) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  if (count == 2 && std::string(arguments[1]) == "--help") {
+    std::puts("usage: trireme run -n P naive [--width N] [--depth N] [--batch N] [--steps N]");
+    return 0;
+  }
   try {
     const Settings settings = read_settings({arguments + 1, arguments + count});
     trireme::Communicator world = trireme::init();

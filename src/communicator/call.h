@@ -13,6 +13,9 @@ namespace trireme {
 
 enum class CallKind : std::uint8_t { collective, send, receive };
 
+/// In the context of a communicator: sends and receives, which are counted apart.
+inline constexpr std::uint32_t kMessages = 0x80000000U;
+
 struct Call {
   CallKind kind = CallKind::collective;
   Collective collective = Collective::barrier;

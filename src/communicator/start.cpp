@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -326,6 +327,8 @@ Communicator init(const InitOptions& asked) {
   const rendezvous::Place place = rendezvous::place_from_environment();
   Log(Log::level_from_environment(), place.rank)
       .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
+  // Whole lines are what the launcher passes on: they shall not wait until there are many, nor be lost with the rank.
+  if (place.started_by == "trireme run") std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const Guard guard = guard_with_log(place);
   const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place, guard);
   std::optional<rendezvous::Notice> notice;

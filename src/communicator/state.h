@@ -45,8 +45,6 @@ struct Handle::State : Operation {
   std::shared_ptr<Communicator::State> owner;  ///< while it is under way
 };
 
-inline constexpr std::uint32_t kMessages = 0x80000000U;  ///< in a context: what is sent from one rank to one other
-
 struct Communicator::State : Group, std::enable_shared_from_this<Communicator::State> {
   State(std::shared_ptr<World> world_of, std::uint32_t context_of, int rank_of_this, std::vector<int> members_of,
         std::vector<int> hosts_of);

@@ -258,7 +258,8 @@ void Engine::disagree(std::uint32_t sequence, int peer, const Call& theirs, cons
   const bool in_counts = mine.shape != 0 && theirs.shape != 0 && mine.describe() == theirs.describe();
   fail(ErrorKind::usage,
        fmt::format("ranks disagree: {}, but {}{}, as {}", first ? say(me, mine) : say(peer, theirs),
-                   first ? say(peer, theirs) : say(me, mine), in_counts ? " with other counts" : "", which));
+                   first ? say(peer, theirs) : say(me, mine), in_counts ? " with other counts" : "", which),
+       {std::min(me, peer), std::max(me, peer)});
 }
 
 void Engine::lost(int peer, const std::string& why) {

@@ -118,6 +118,9 @@ class Client::Connection {
     if (place_.started_by == "trireme run") {
       return "Check that 'trireme run' is still there, and that this process can reach that address";
     }
+    if (place_.serve && place_.notice.empty()) {
+      return "This is rank 0, where the others are to find it: MASTER_ADDR has to be a name or an address of this host";
+    }
     if (!place_.notice.empty()) {
       return "Check that rank 0 runs, and on this host; for ranks on several, set MASTER_ADDR and MASTER_PORT, the "
              "same "
@@ -209,7 +212,7 @@ class Client::Connection {
 
   std::string hear_answer(Kind kind, Clock::time_point deadline) {
     const auto answer = next_frame(deadline);
-    if (!answer) throw SystemError("somebody listens there, but does not answer: is it a rendezvous of Trireme?");
+    if (!answer) throw SystemError("somebody listens there who does not answer as a rendezvous of Trireme would");
     return body_of(*answer, kind);
   }
 

@@ -73,15 +73,17 @@ void Meeting::leave(int rank) {
 
 void Meeting::lose(int rank, const std::string& how) {
   go(rank);
-  fail({Failure::Type::peer, fmt::format("{} {}", name(rank), how)});
+  fail({Failure::Type::peer, fmt::format("{} {}", name(rank), how)}, rank);
 }
 
 void Meeting::give_up(int rank, const Failure& failure) {
   fail({failure.type, fmt::format("{} gave up: {}", name(rank), failure.text)});
 }
 
-void Meeting::fail(Failure failure) {
-  if (!failure_) failure_ = std::move(failure);
+void Meeting::fail(Failure failure, int culprit) {
+  if (failure_) return;
+  failure_ = std::move(failure);
+  culprit_ = culprit;
 }
 
 std::string Meeting::missing() const {
@@ -112,7 +114,8 @@ void Meeting::fail_if_hopeless() {
   for (int rank = 0; rank < ranks(); ++rank) {
     if (members_[rank].presence != Presence::gone || members_[rank].given) continue;
     fail({Failure::Type::peer, fmt::format("{} left before exchange {} of the rendezvous, in which others wait for it",
-                                           name(rank), exchange_)});
+                                           name(rank), exchange_)},
+         rank);
     return;
   }
 }

@@ -22,6 +22,8 @@ class Meeting {
   const std::string& who(int rank) const { return members_[rank].who; }
   std::uint32_t exchange() const { return exchange_; }
   const std::optional<Failure>& failure() const { return failure_; }
+  /// Whom the failure comes from; -1: nobody in particular.
+  int culprit() const { return culprit_; }
 
   /// Ranks that have not come yet.
   int awaited() const { return awaited_; }
@@ -45,8 +47,8 @@ class Meeting {
   /// A rank could not wait any longer.
   void give_up(int rank, const Failure& failure);
 
-  /// The meeting can't go on.
-  void fail(Failure failure);
+  /// The meeting can't go on, for that rank if any.
+  void fail(Failure failure, int culprit = -1);
 
   /// "ranks 3 and 5 to 9 have not come; rank 2 (host:1234) is there, but ..."
   std::string missing() const;
@@ -67,6 +69,7 @@ class Meeting {
 
   std::vector<Member> members_;
   std::optional<Failure> failure_;
+  int culprit_ = -1;
   std::uint32_t exchange_ = 0;
   int awaited_ = ranks();
   int present_ = 0;

@@ -307,6 +307,8 @@ std::uint16_t Server::port() const { return loop_->port(); }
 
 void Server::tell_ended(int rank, const std::string& who, const std::string& how) { loop_->tell_ended(rank, who, how); }
 
+int Server::culprit() const { return loop_->culprit(); }
+
 int Server::strangers() const { return loop_->strangers(); }
 
 std::unique_ptr<Server> serve(const Place& place, const Guard& guard) {

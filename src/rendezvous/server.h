@@ -43,6 +43,9 @@ class Server {
   /// hear of it at once.
   void tell_ended(int rank, const std::string& who, const std::string& how);
 
+  /// The rank that the first meeting that failed was ended by; -1: none, or nobody in particular.
+  int culprit() const;
+
   /// How many connections were turned away, since who made them did not prove to be a rank.
   int strangers() const;
 

@@ -33,6 +33,7 @@ class Server::Loop {
   Loop& operator=(const Loop&) = delete;
 
   std::uint16_t port() const { return port_; }
+  int culprit() const { return culprit_; }
   int strangers() const { return strangers_count_; }
 
   void tell_ended(int rank, const std::string& who, const std::string& how);
@@ -107,7 +108,10 @@ class Server::Loop {
   template <typename Way>
   void part(Connection& connection, Way way);
   void fail_if_one_ended(Session& session);
-  void tell_failure(Session& session) { send_to_all(session, frame(Kind::failure, *session.meeting.failure())); }
+  void tell_failure(Session& session) {
+    if (culprit_ < 0) culprit_ = session.meeting.culprit();
+    send_to_all(session, frame(Kind::failure, *session.meeting.failure()));
+  }
   std::string missing(const Session& session) const;
 
   static constexpr std::uint64_t kWake = 0;
@@ -117,6 +121,7 @@ class Server::Loop {
   const std::size_t most_strangers_;
   const Guard guard_;
   Doorman doorman_;  // the thread's own
+  std::atomic<int> culprit_ = -1;
   std::atomic<int> strangers_count_ = 0;
   const bool many_;
   const std::string name_;

@@ -226,7 +226,8 @@ void Server::Loop::fail_if_one_ended(Session& session) {
     if (session.meeting.presence(rank) != Meeting::Presence::awaited) continue;
     session.meeting.fail(
         {Failure::Type::peer, fmt::format("rank {} ({}) {} before it came to the rendezvous: does it call init()?",
-                                          rank, ended.who, ended.how)});
+                                          rank, ended.who, ended.how)},
+        rank);
     tell_failure(session);
     return;
   }

@@ -88,8 +88,10 @@ std::string reason_for(const Choice& choice, const Situation& situation) {
   const auto next = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                                  [&](const Candidate& it) { return it.cost.time > best.cost.time; });
   if (next != choice.candidates.end()) {
-    reason += fmt::format(" Next is {}, {:.2g} % slower: it {}.", full_name(*next->algorithm),
-                          100 * (next->cost.time / best.cost.time - 1), drawback(best, *next));
+    const double percent = 100 * (next->cost.time / best.cost.time - 1);
+    reason += fmt::format(" Next is {}, {} % slower: it {}.", full_name(*next->algorithm),
+                          percent < 10 ? fmt::format("{:.2g}", percent) : fmt::format("{:.0f}", percent),
+                          drawback(best, *next));
   }
   for (const LeftOut& left_out : choice.left_out) {
     if (left_out.least > Seconds(0) && left_out.least < best.cost.time) {

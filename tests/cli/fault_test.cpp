@@ -101,9 +101,8 @@ TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
   }
   EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
-  EXPECT_TRUE(
-      contains(squeezed(ran.err),
-               fmt::format("* 2 {} was stopped by signal 19 (Stopped (signal)), then was ended by trireme run ", pid)))
+  EXPECT_TRUE(contains(squeezed(ran.err),
+                       fmt::format("* 2 {} was stopped by signal 19 (Stopped), then was ended by trireme run ", pid)))
       << ran.err;
 }
 
@@ -208,6 +207,24 @@ TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
                       60s);
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_EQ(lines_with(ran.err, "exited with status 0 before it came to the rendezvous").size(), 2U) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
+}
+
+TEST_P(Fault, ASignalToTheLauncherIsToldWithTheTable) {
+  Started started({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n", "2",
+                   "/bin/sh", "-c", fmt::format("echo up; exec '{}'", TRIREME_FAULT)});
+  ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[0] up\n") && contains(started.out(), "[1] up\n"); }));
+  std::this_thread::sleep_for(1s);  // so that ranks are likely at work, as the table is of them
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143);
+  EXPECT_TRUE(contains(started.err(), "trireme run: got signal 15 (Terminated), as had all ranks\n")) << started.err();
+}
+
+// Lines are whole, and come when they are written.
+TEST_P(Fault, WhatARankSaysIsNotLostWithIt) {
+  const Ran ran = fault({"--kill", "1", "--after", "100ms"});
+  EXPECT_EQ(ran.status, 137) << ran.err;
+  EXPECT_EQ(ran.out, "[1] now: kill\n");
 }
 
 std::set<std::string> shared_files() {

@@ -78,11 +78,31 @@ TEST(Causes, AreFirstThoseOfWhichMoreIsKnown) {
   EXPECT_EQ(causes_of(ranks), std::vector{2});
 }
 
+TEST(Causes, AreWhoDidNotMeetTheOthers) {
+  std::vector<RankReport> ranks = all_of(3);
+  ranks[0].failed = true;
+  ranks[1].kept_others_from_meeting = true;
+  EXPECT_EQ(causes_of(ranks), std::vector{1});
+  ranks[2].killed = true;
+  EXPECT_EQ(causes_of(ranks), std::vector{2});
+}
+
 TEST(Causes, AreRanksOfTheRun) {
   std::vector<RankReport> ranks = all_of(2);
   ranks[1].failed = true;
   ranks[0].blames = {-1, 2, 1 << 30};
   EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
+// Operations are counted in each communicator.
+TEST(Report, NamesCommunicatorsThatDiffer) {
+  std::vector<RankReport> ranks = all_of(2);
+  for (RankReport& rank : ranks) rank.recent = {{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}}};
+  EXPECT_FALSE(contains(format_ranks(ranks), "communicator"));
+  ranks[1].recent[0].context = 3 | kMessages;
+  ranks[1].recent[0].call.kind = CallKind::send;
+  EXPECT_TRUE(contains(format_ranks(ranks), "operation 7, barrier (communicator 1), for")) << format_ranks(ranks);
+  EXPECT_TRUE(contains(format_ranks(ranks), " (communicator 3), for")) << format_ranks(ranks);
 }
 
 // What was heard of them last is old: they may well have been where the others were.

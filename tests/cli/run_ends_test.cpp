@@ -182,7 +182,8 @@ TEST(RunSignals, OfTheUserArePassedOn) {
 
 TEST(RunSignals, ThatStopAndContinueDoSoToRanks) {
   const PidFiles pids;
-  Started started(launch(2, pids.script() + "while :; do sleep 0.05; done"));
+  // A shell that starts something may not stop until that has begun, which has been stopped too.
+  Started started(launch(2, pids.script() + "exec sleep 100"));
   const auto all = pids.wait_for(2);
   const auto are_in_state = [&](const std::string& states) {
     return comes_true([&] {

@@ -57,8 +57,9 @@ std::map<std::uint64_t, std::string> chosen_in(const Json& rows) {
 TEST_F(Tune, OnOneHostNamesWhatItsRulesTake) {
   const Ran ran = tune({"--bytes", "4KiB,64KiB"});
   ASSERT_EQ(ran.status, 0) << ran.err;
-  for (const std::string words : {"4 KiB: selection takes fully_connected,", "64 KiB: selection takes butterfly,",
-                                  "between hosts; for ranks that share one, as these do, it has fixed rules"}) {
+  for (const std::string words :
+       {"4 KiB: selection takes fully_connected,", "64 KiB: selection takes butterfly,",
+        "for ranks on several hosts; for ranks that share one, as these do, it has fixed rules"}) {
     EXPECT_NE(ran.out.find(words), std::string::npos) << words << " is not in " << ran.out;
   }
 }
