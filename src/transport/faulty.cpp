@@ -35,8 +35,8 @@ void Faulty::post(Outgoing& outgoing) {
   auto& waiting = waiting_[outgoing.peer];
   const bool delayed = fault && fault->kind == Fault::Kind::delay;
   if (!delayed && waiting.empty()) return send(outgoing, fault);
-  waiting.push_back(
-      {&outgoing, delayed ? std::nullopt : fault, Clock::now() + (delayed ? fault->time : fault->time * 0)});
+  const auto delay = delayed ? fault->time : std::chrono::microseconds(0);
+  waiting.push_back({&outgoing, delayed ? std::nullopt : fault, Clock::now() + delay});
 }
 
 void Faulty::send(Outgoing& outgoing, const std::optional<Fault>& fault) {
