@@ -122,6 +122,7 @@ void Engine::tell(int peer, ControlKind kind, std::string text) {
   control.piece = {reinterpret_cast<std::byte*>(control.text.data()), control.text.size()};
   control.pieces = {&control.piece, 1};
   control.peer = peer;
+  control.urgent = kind == ControlKind::aborts;
   control.envelope.context = 0;
   control.envelope.index = static_cast<std::uint32_t>(kind);
   route(peer).post(control);

@@ -40,6 +40,11 @@ Host::Host(int ranks, std::unique_ptr<HostMemory> memory, Inbox& inbox)
 void Host::post(Outgoing& outgoing) {
   Peer& peer = peers_[index_[outgoing.peer]];
   if (peer.first == nullptr && peer.controls.empty() && try_send(peer, outgoing)) return;
+  if (outgoing.urgent && peer.first != nullptr) {
+    outgoing.next = peer.first;
+    peer.first = &outgoing;
+    return;
+  }
   outgoing.next = nullptr;
   (peer.first == nullptr ? peer.first : peer.last->next) = &outgoing;
   peer.last = &outgoing;

@@ -48,6 +48,7 @@ enum class Sending : std::uint8_t {
 struct Outgoing {
   int peer = 0;
   Sending sending = Sending::copied;
+  bool urgent = false;  ///< it goes before what waits for room, where that can be
   Envelope envelope;
   std::span<const Piece> pieces;
 
