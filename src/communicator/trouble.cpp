@@ -358,7 +358,7 @@ std::vector<int> Engine::missing_in(const Operation& operation) const {
 // Its number, and in which communicator that is, unless all ranks are in it.
 std::string Engine::place_of(const Operation& operation) const {
   const bool collective = operation.call.kind == CallKind::collective;
-  const std::string number = fmt::format("{} {}", collective ? "operation" : "message", operation.sequence);
+  std::string number = fmt::format("{} {}", collective ? "operation" : "message", operation.sequence);
   if (operation.group->ranks() == parts_.ranks) return number;
   std::vector<int> members = operation.group->members;
   std::sort(members.begin(), members.end());
