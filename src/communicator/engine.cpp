@@ -72,6 +72,8 @@ Engine::~Engine() {
 }
 
 void Engine::close() {
+  closing_.store(true);
+  if (bell_ != nullptr) bell_->ring(event_);
   while (!take_seat()) std::this_thread::yield();
   if (host_) host_->close();
   if (tcp_) tcp_->close();
@@ -96,6 +98,8 @@ void Engine::abort(const std::string& why) {
 }
 
 void Engine::finish() {
+  closing_.store(true);
+  bell_->ring(event_);
   while (pending_.load() > 0) {
     if (take_seat()) {
       drive(nullptr);
@@ -185,13 +189,13 @@ bool Engine::take_submitted() {
   return true;
 }
 
-// Something is under way here, or others wait for word of what was.
-bool Engine::is_needed() const { return pending_.load() > 0 || (host_ && host_->owes()); }
+// Others wait for word of what was under way. Who closes gives them a moment for it, and no more.
+bool Engine::owes() const { return !closing_.load() && host_ && host_->owes(); }
 
 void Engine::leave_seat() {
-  const bool owes = host_ && host_->owes();
+  const bool needed = owes();
   driven_.store(false);
-  if (pending_.load() == 0 && !owes) return;
+  if (pending_.load() == 0 && !needed) return;
   {
     const std::lock_guard lock(helper_mutex_);
     helper_needed_ = true;
@@ -242,7 +246,7 @@ void Engine::drive_on(const Operation* until) {
   int idle_steps = 0;
   // Looking at the clock costs as much as looking for messages in memory: not every time.
   const int steps_per_look = parts_.crowded || tcp_ ? 1 : 32;
-  while (until != nullptr ? !until->is_done() : is_needed()) {
+  while (until != nullptr ? !until->is_done() : pending_.load() > 0 || owes()) {
     // Somebody else's deadline must come even if there is always something to do.
     constexpr unsigned kStepsPerTick = 4096;
     if (++steps_ % kStepsPerTick == 0) {

@@ -137,7 +137,7 @@ class Engine final : public transport::Inbox {
   void sleep();
   void tick(Clock::time_point now);
   void check_fates(Clock::time_point now);
-  bool is_needed() const;  ///< for who drives
+  bool owes() const;  ///< for who drives
   void drive_when_needed();
   Clock::time_point next_tick() const;
   void start_clocks(Clock::time_point now);
@@ -199,6 +199,7 @@ class Engine final : public transport::Inbox {
   int event_ = -1;
 
   std::atomic<bool> driven_{false};
+  std::atomic<bool> closing_{false};
   std::atomic<int> pending_{0};  ///< operations that are not over
   std::atomic<bool> submitted_{false};
   std::mutex submit_mutex_;
