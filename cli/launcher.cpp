@@ -392,8 +392,10 @@ class Launcher {
       return rank.last() != nullptr || rank.stopped_by != 0 || (fell && rank.pid != 0);
     });
     std::string text;
-    if (any && status_ != 0 && ended_by_ != 0) say(fmt::format("got {}, as had all ranks", name_of_signal(ended_by_)));
-    if (any || options_.report) text += format_ranks(ranks_);
+    const bool tells = any || options_.report;
+    if (tells && status_ != 0 && ended_by_ != 0)
+      say(fmt::format("got {}, as had all ranks", name_of_signal(ended_by_)));
+    if (tells) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
     const std::string json = report_as_json(run_report(), ranks_, stragglers_);

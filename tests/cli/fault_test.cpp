@@ -212,9 +212,8 @@ TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
 
 TEST_P(Fault, ASignalToTheLauncherIsToldWithTheTable) {
   Started started({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n", "2",
-                   "/bin/sh", "-c", fmt::format("echo up; exec '{}'", TRIREME_FAULT)});
+                   "--report", "/bin/sh", "-c", fmt::format("echo up; exec '{}'", TRIREME_FAULT)});
   ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[0] up\n") && contains(started.out(), "[1] up\n"); }));
-  std::this_thread::sleep_for(1s);  // so that ranks are likely at work, as the table is of them
   started.signal(SIGTERM);
   EXPECT_EQ(started.wait(), 143);
   EXPECT_TRUE(contains(started.err(), "trireme run: got signal 15 (Terminated), as had all ranks\n")) << started.err();
