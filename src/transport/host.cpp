@@ -1,5 +1,7 @@
 #include "transport/host.h"
 
+#include "kernels/kernels.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -76,7 +78,7 @@ bool Host::try_send(Peer& peer, Outgoing& outgoing) {
   if (staged == nullptr) throw SystemError(fmt::format("there is no room for a message of {} bytes", bytes));
   std::byte* to = staged;
   for (const Piece& piece : outgoing.pieces) {
-    std::memcpy(to, piece.data, piece.bytes);
+    kernels::copy(to, piece.data, piece.bytes);
     to += piece.bytes;
   }
   const Piece copy{staged, bytes};
@@ -94,7 +96,7 @@ bool Host::send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes) {
   // The peer looks at the header's line all the time: that is written last, at one go, to take it away only once.
   std::byte* to = RingWriter::payload(*header);
   for (const Piece& piece : outgoing.pieces) {
-    if (piece.bytes > 0) std::memcpy(to, piece.data, piece.bytes);
+    kernels::copy(to, piece.data, piece.bytes);
     to += piece.bytes;
   }
   peer.writer.clear_next();

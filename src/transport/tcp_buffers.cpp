@@ -1,5 +1,7 @@
 #include "transport/tcp_buffers.h"
 
+#include "transport/wire.h"
+
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -12,6 +14,7 @@ struct alignas(64) TcpBuffers::Buffer {
   Buffer* next;
   Buffer* previous;  ///< of those in use
   int power;
+  std::size_t offset;
 };
 
 namespace {
@@ -31,16 +34,17 @@ TcpBuffers::~TcpBuffers() {
   free_all(used_);
 }
 
-TcpBuffers::Buffer* TcpBuffers::take(std::size_t bytes) {
+TcpBuffers::Buffer* TcpBuffers::take(std::size_t bytes, std::size_t offset) {
   const int power = std::max(kSmallest, static_cast<int>(std::bit_width(bytes - 1)));
   Buffer* buffer = idle_[power];
   if (buffer != nullptr) {
     idle_[power] = buffer->next;
     idle_bytes_ -= std::size_t{1} << power;
   } else {
-    void* memory = ::operator new(sizeof(Buffer) + (std::size_t{1} << power), kAlignment);
-    buffer = new (memory) Buffer{.next = nullptr, .previous = nullptr, .power = power};
+    void* memory = ::operator new(sizeof(Buffer) + wire::kGrain + (std::size_t{1} << power), kAlignment);
+    buffer = new (memory) Buffer{.next = nullptr, .previous = nullptr, .power = power, .offset = 0};
   }
+  buffer->offset = offset;
   buffer->previous = nullptr;
   buffer->next = used_;
   if (used_ != nullptr) used_->previous = buffer;
@@ -58,6 +62,6 @@ void TcpBuffers::give_back(Buffer* buffer) {
   idle_[buffer->power] = buffer;
 }
 
-std::byte* TcpBuffers::data(Buffer* buffer) { return reinterpret_cast<std::byte*>(buffer + 1); }
+std::byte* TcpBuffers::data(Buffer* buffer) { return reinterpret_cast<std::byte*>(buffer + 1) + buffer->offset; }
 
 }  // namespace trireme::transport

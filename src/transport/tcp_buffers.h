@@ -1,6 +1,6 @@
 // Memory for messages that have no place yet.
 //
-// Buffers come in powers of two, lie at a multiple of 64 bytes, and are kept for the next message, up to a limit.
+// Buffers come in powers of two, lie where is asked within a grain, and are kept for the next message, up to a limit.
 // What nobody gave back, as after a failure, ends with this.
 #pragma once
 
@@ -19,8 +19,9 @@ class TcpBuffers {
   TcpBuffers(const TcpBuffers&) = delete;
   TcpBuffers& operator=(const TcpBuffers&) = delete;
 
-  /// A buffer for at least this many bytes. A large one is only set aside: its pages cost nothing until written.
-  Buffer* take(std::size_t bytes);
+  /// A buffer for at least this many bytes, which begins `offset` bytes behind a multiple of wire::kGrain. A large one
+  /// is only set aside: its pages cost nothing until written.
+  Buffer* take(std::size_t bytes, std::size_t offset);
   void give_back(Buffer* buffer);
 
   static std::byte* data(Buffer* buffer);

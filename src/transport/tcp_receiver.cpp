@@ -1,5 +1,6 @@
 #include "transport/tcp_receiver.h"
 
+#include "kernels/kernels.h"
 #include "transport/socket.h"
 
 #include <fmt/format.h>
@@ -46,7 +47,9 @@ TcpReceiver::Result TcpReceiver::receive(const TcpStream& stream, Inbox& inbox) 
 std::string TcpReceiver::how_it_ended() const {
   const std::string end = "closed the connection without saying goodbye";
   if (!in_message_) return ahead_end_ == 0 ? end : end + ", in the middle of a header";
-  return fmt::format("{}, with {} of a message's {} bytes still to come", end, missing_ + beyond_, header_.bytes);
+  const std::size_t missing = missing_ + beyond_ - (beyond_ == 0 ? std::min<std::size_t>(missing_, header_.tail) : 0);
+  return fmt::format("{}, with {} of a message's {} bytes still to come", end,
+                     std::min<std::size_t>(missing, header_.bytes), header_.bytes);
 }
 
 // One call for the rest of the present message and what comes behind it.
@@ -56,7 +59,7 @@ ssize_t TcpReceiver::read(const TcpStream& stream, std::size_t& asked) {
     ahead_end_ -= std::exchange(ahead_begin_, 0);
   }
   std::byte* const ahead = ahead_.get() + ahead_end_;
-  const std::size_t room = beyond_ > 0 ? 0 : (header_.bytes <= kSmall ? kAhead : sizeof header_) - ahead_end_;
+  const std::size_t room = beyond_ > 0 ? 0 : (header_.bytes <= kSmall ? kAhead : kHeaderAhead) - ahead_end_;
   asked = missing_ + room;
   std::array<iovec, std::tuple_size_v<decltype(places_.pieces)> + 1> parts;
   std::size_t count = 0;
@@ -86,7 +89,7 @@ void TcpReceiver::copy_ahead_to_places() {
   while (missing_ > 0 && ahead_begin_ < ahead_end_) {
     Piece& piece = places_.pieces[places_.first];
     const std::size_t here = std::min(piece.bytes, ahead_end_ - ahead_begin_);
-    std::memcpy(piece.data, ahead_.get() + ahead_begin_, here);
+    kernels::copy(piece.data, ahead_.get() + ahead_begin_, here);
     ahead_begin_ += here;
     missing_ -= here;
     piece.data += here;
@@ -119,33 +122,58 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
 
 void TcpReceiver::begin_message(Inbox& inbox) {
   in_message_ = true;
-  missing_ = header_.bytes;
-  beyond_ = 0;
+  missing_ = beyond_ = 0;
   places_.count = places_.first = 0;
-  if (missing_ == 0) return;
-  places_.count = inbox.place(peer_, header_.envelope, missing_, places_.pieces);
-  if (places_.count == 0) {
-    missing_ = std::min(missing_, kFirstBuffer);
-    beyond_ = header_.bytes - missing_;
-    buffer_ = buffers_.take(missing_);
-    places_.pieces[0] = {.data = TcpBuffers::data(buffer_), .bytes = missing_};
-    places_.count = 1;
+  expect_filler(header_.lead);
+  if (header_.bytes > 0) find_place(inbox);
+  if (beyond_ == 0) expect_filler(header_.tail);
+}
+
+void TcpReceiver::find_place(Inbox& inbox) {
+  const std::span pieces = std::span(places_.pieces).subspan(places_.count, kMostPieces);
+  const std::size_t count = inbox.place(peer_, header_.envelope, header_.bytes, pieces);
+  if (count == 0) {
+    const std::size_t bytes = std::min<std::size_t>(header_.bytes, kFirstBuffer);
+    beyond_ = header_.bytes - bytes;
+    buffer_ = buffers_.take(bytes, buffer_offset());
+    expect({.data = TcpBuffers::data(buffer_), .bytes = bytes});
     return;
   }
-  const std::size_t room = total_bytes(std::span(places_.pieces).first(places_.count));
-  if (room != missing_) throw UsageError(fmt::format("A message of {} bytes was given a place of {}", missing_, room));
+  const std::size_t room = total_bytes(pieces.first(count));
+  if (room != header_.bytes) {
+    throw UsageError(fmt::format("A message of {} bytes was given a place of {}", header_.bytes, room));
+  }
+  places_.count += count;
+  missing_ += room;
+}
+
+void TcpReceiver::expect(Piece piece) {
+  places_.pieces[places_.count++] = piece;
+  missing_ += piece.bytes;
+}
+
+void TcpReceiver::expect_filler(std::size_t bytes) {
+  if (bytes > 0) expect({.data = filler_.data(), .bytes = bytes});
+}
+
+// Where the payload lies in the stream, as far as that suits every type of element.
+std::size_t TcpReceiver::buffer_offset() const {
+  constexpr std::size_t kLargestElement = 8;
+  const std::size_t offset = (sizeof header_ + header_.lead) % wire::kGrain;
+  return offset - offset % kLargestElement;
 }
 
 // All that has come so far is copied, which for the longest messages comes to a third of them.
 void TcpReceiver::grow() {
   const std::size_t full = header_.bytes - beyond_;
-  missing_ = std::min(beyond_, (kGrowth - 1) * full);
-  beyond_ -= missing_;
-  TcpBuffers::Buffer* larger = buffers_.take(full + missing_);
-  std::memcpy(TcpBuffers::data(larger), TcpBuffers::data(buffer_), full);
+  const std::size_t more = std::min(beyond_, (kGrowth - 1) * full);
+  beyond_ -= more;
+  TcpBuffers::Buffer* larger = buffers_.take(full + more, buffer_offset());
+  kernels::copy(TcpBuffers::data(larger), TcpBuffers::data(buffer_), full);
   buffers_.give_back(std::exchange(buffer_, larger));
-  places_.pieces[0] = {.data = TcpBuffers::data(buffer_) + full, .bytes = missing_};
-  places_.first = 0;
+  places_.count = places_.first = 0;
+  expect({.data = TcpBuffers::data(buffer_) + full, .bytes = more});
+  if (beyond_ == 0) expect_filler(header_.tail);
 }
 
 void TcpReceiver::end_message(Inbox& inbox) {

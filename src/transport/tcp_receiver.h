@@ -42,17 +42,21 @@ class TcpReceiver {
 
  private:
   // So long a message is read whole, with its header, by one call, and copied. Behind a longer one another long one is
-  // expected, of which only the header is read ahead, so that its payload is not copied.
+  // expected, of which hardly more than the header is read ahead, so that its payload is not copied; but that much is
+  // the whole of a message without payload.
   static constexpr std::size_t kSmall = std::size_t{16} << 10;
+  static constexpr std::size_t kHeaderAhead = (sizeof(wire::Header) + wire::kGrain - 1) / wire::kGrain * wire::kGrain;
   static constexpr std::size_t kAhead = kSmall + (std::size_t{4} << 10);
 
   // A buffer is no longer than this, or than a few times what has come: a header alone makes nobody set memory aside.
   static constexpr std::size_t kFirstBuffer = std::size_t{4} << 20;
   static constexpr std::size_t kGrowth = 4;
 
-  // Where the rest of the present message goes.
+  static constexpr std::size_t kMostPieces = 64;
+
+  // Where the rest of the present message goes, and the filler on both sides of it.
   struct Places {
-    std::array<Piece, 64> pieces;
+    std::array<Piece, kMostPieces + 2> pieces;
     std::size_t count = 0;
     std::size_t first = 0;  // that is not full
   };
@@ -60,8 +64,12 @@ class TcpReceiver {
   ssize_t read(const TcpStream& stream, std::size_t& asked);
   Result take_apart(Inbox& inbox);
   void begin_message(Inbox& inbox);
+  void find_place(Inbox& inbox);
   void end_message(Inbox& inbox);
   void grow();
+  std::size_t buffer_offset() const;
+  void expect(Piece piece);
+  void expect_filler(std::size_t bytes);
   void fill_places(std::size_t bytes);
   void copy_ahead_to_places();
   std::string how_it_ended() const;
@@ -82,6 +90,7 @@ class TcpReceiver {
   std::size_t missing_ = 0;  // that there is a place for
   std::size_t beyond_ = 0;   // behind those, once the buffer has grown
   Places places_;
+  std::array<std::byte, wire::kGrain> filler_{};
   TcpBuffers::Buffer* buffer_ = nullptr;  // none: it was placed, or is empty
 
   std::string why_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 namespace trireme::transport {
 
@@ -59,6 +60,10 @@ class TcpSender {
     queue_.push(outgoing);
   }
 
+  /// The connection stays inside a host. There the kernel makes packets of up to 65483 bytes, and may begin a page of its
+  /// own with any of them; parts that it need not divide keep the stream aligned as wire.h says.
+  void stay_on_host() { most_at_once_ = 65483 / wire::kGrain * wire::kGrain; }
+
   /// Hands the record to the kernel, but no message.
   Result send_record(const TcpStream& stream);
 
@@ -85,6 +90,7 @@ class TcpSender {
   std::array<std::byte, sizeof(wire::Hello)> record_{};
   std::size_t record_bytes_ = 0;
   std::size_t record_done_ = 0;
+  std::size_t most_at_once_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace trireme::transport

@@ -10,6 +10,12 @@
 //
 // After that, each way is a row of headers, each with its payload behind it, up to a goodbye. A byte stream that ends
 // without one was cut off.
+//
+// A payload may have some bytes before and behind it that mean nothing. They are there for processors (Zen 3 and later)
+// that copy 16 times slower if the destination lies 1 to 31 bytes further into a page than the source. The kernel copies
+// the stream to and from pages of its own, and begins a new page with a header; so a sender that makes each message a
+// multiple of 32 bytes long, and has a payload begin as far into 32 bytes as in its memory, always copies fast, and so
+// does who receives it to memory that begins alike.
 #pragma once
 
 #include "base/build.h"
@@ -32,7 +38,7 @@ static_assert(std::endian::native == std::endian::little);
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 inline constexpr std::uint64_t kMagic = 0x00454d4552495254;  // "TRIREME"
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 
 enum class Stage : std::uint32_t { hello = 1, challenge, proof, answer, refusal };
 
@@ -72,9 +78,13 @@ enum class Kind : std::uint32_t {
   goodbye = 0x45594254,  // "TBYE"
 };
 
+/// Messages are a multiple of this long.
+inline constexpr std::size_t kGrain = 32;
+
 struct Header {
   Kind kind = Kind::message;
-  std::uint32_t unused = 0;
+  std::uint16_t lead = 0;   ///< bytes between header and payload, less than kGrain
+  std::uint16_t tail = 0;   ///< bytes behind the payload, likewise
   std::uint64_t bytes = 0;  ///< of the payload
   Envelope envelope = {};
 };
@@ -84,8 +94,8 @@ static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == 48 && of
 static_assert(std::has_unique_object_representations_v<Hello> && std::has_unique_object_representations_v<Header>);
 
 inline bool makes_sense(const Header& header) {
-  if (header.unused != 0) return false;
-  return header.kind == Kind::message ? header.bytes <= kMostBytes : header.kind == Kind::goodbye && header.bytes == 0;
+  if (header.kind == Kind::goodbye) return header.bytes == 0 && header.lead == 0 && header.tail == 0;
+  return header.kind == Kind::message && header.bytes <= kMostBytes && header.lead < kGrain && header.tail < kGrain;
 }
 
 }  // namespace trireme::transport::wire

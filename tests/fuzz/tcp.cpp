@@ -32,9 +32,11 @@ std::vector<Message> messages_in(std::span<const std::byte> stream, bool& garble
     std::memcpy(&header, stream.data(), sizeof header);
     stream = stream.subspan(sizeof header);
     garbled = !wire::makes_sense(header);
-    if (garbled || header.kind == wire::Kind::goodbye || header.bytes > stream.size()) break;
-    messages.push_back({header.envelope, {stream.begin(), stream.begin() + static_cast<std::ptrdiff_t>(header.bytes)}});
-    stream = stream.subspan(header.bytes);
+    if (garbled || header.kind == wire::Kind::goodbye || header.lead + header.bytes + header.tail > stream.size())
+      break;
+    const std::span payload = stream.subspan(header.lead, header.bytes);
+    messages.push_back({header.envelope, {payload.begin(), payload.end()}});
+    stream = stream.subspan(header.lead + header.bytes + header.tail);
   }
   return messages;
 }

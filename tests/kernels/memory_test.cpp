@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
+#include <numeric>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,6 +45,26 @@ TEST(Memory, FoldsStayWithinTheirElements) {
           fold(Op::sum, dtype, to_begin, at_begin, elements, divisor);
           fold(Op::sum, dtype, to_end, at_end, elements, divisor);
           fold(Op::sum, dtype, to_end, std::span(at_end).first(1), elements, divisor);
+        }
+      }
+    }
+  });
+}
+
+TEST(Memory, CopiesStayWithinTheirBytes) {
+  const Page first, second;
+  std::iota(reinterpret_cast<unsigned char*>(first.begin()), reinterpret_cast<unsigned char*>(first.end()), 7);
+  test::on_every_target([&] {
+    for (const std::size_t bytes : {0, 1, 31, 500, 2047, 2048, 2049, 3001, 4090, 4096}) {
+      for (std::size_t shift = 0; shift < 35 && shift + bytes <= 4096; ++shift) {
+        for (std::byte* const to : {second.begin() + shift, second.end() - shift - bytes}) {
+          for (const std::byte* const from : {first.begin(), first.end() - bytes}) {
+            std::memset(second.begin(), 0, 4096);
+            copy(to, from, bytes);
+            ASSERT_EQ(std::memcmp(to, from, bytes), 0) << bytes << " bytes, shifted by " << shift;
+            const auto written = 4096 - std::count(second.begin(), second.end(), std::byte{0});
+            ASSERT_EQ(written, bytes - std::count(from, from + bytes, std::byte{0}));
+          }
         }
       }
     }

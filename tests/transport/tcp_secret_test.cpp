@@ -244,14 +244,14 @@ TEST(TcpSecrets, AreNotEnoughWhereAllIsEncrypted) {
 }
 
 TEST(TcpVersions, ThatDifferAreNamedOnBothSides) {
-  const std::string mine = std::string(build_name()) + " (version 2 of what TCP carries)";
-  const std::string theirs = "Trireme 9.9 (version 3 of what TCP carries)";
+  const std::string mine = std::string(build_name()) + " (version 3 of what TCP carries)";
+  const std::string theirs = "Trireme 9.9 (version 4 of what TCP carries)";
   std::vector<std::string> notices;
   Guard noting;
   noting.notice = [&](const std::string& text) { notices.push_back(text); };
   TcpCluster cluster(2, 1, "127.0.0.1", noting);
   Hello other = hello(0, 1, 2);
-  other.version = 3;
+  other.version = 4;
   other.build = {};
   std::memcpy(other.build.data(), "Trireme 9.9", 11);
   const Stranger stranger(cluster.tcp(1).address());

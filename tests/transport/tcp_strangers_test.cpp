@@ -155,6 +155,26 @@ TEST_F(TcpLiar, SpeaksTheTruthByteByByte) {
   EXPECT_TRUE(cluster_[1].losses.empty());
 }
 
+TEST_F(TcpLiar, MayFillUpTheStreamByteByByte) {
+  std::string words = bytes_of(
+      Header{.lead = 5, .tail = 31, .bytes = 100, .envelope = {.sequence = 1, .call = {100, mix(3, 0, 1, 0)}}});
+  words += "12345";
+  for (const std::byte byte : content(0, 1, 0, 100)) words += static_cast<char>(byte);
+  words += std::string(31, 'x') + bytes_of(Header{.kind = Kind::goodbye});
+  for (const char byte : words) {
+    liar_.say({&byte, 1});
+    cluster_.idle(std::chrono::milliseconds(0));
+  }
+  ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
+  EXPECT_EQ(cluster_[1].arrivals.size(), 1);
+  EXPECT_TRUE(cluster_[1].losses.empty());
+}
+
+TEST_F(TcpLiar, ClaimsTooMuchFiller) {
+  liar_.say(bytes_of(Header{.lead = transport::wire::kGrain, .bytes = 10}));
+  expect_lost("sent bytes that make no sense");
+}
+
 TEST_F(TcpLiar, CutsAMessageShort) {
   begin_message(50000, 20000);
   cluster_.idle();
@@ -203,9 +223,12 @@ TEST_F(TcpLiar, SendsMoreBehindAGoodbye) {
 std::string good_stream(Random& random) {
   std::string stream = bytes_of(hello(0, 1, 2));
   for (int left = random.below(10); left > 0; --left) {
-    const std::size_t bytes = random.below(random.chance(3) ? 30000 : 300);
-    stream += bytes_of(Header{.bytes = bytes, .envelope = {.index = static_cast<std::uint32_t>(left)}});
-    stream += std::string(bytes, static_cast<char>('a' + left));
+    const Header header{.lead = static_cast<std::uint16_t>(random.below(32)),
+                        .tail = static_cast<std::uint16_t>(random.below(32)),
+                        .bytes = static_cast<std::uint64_t>(random.below(random.chance(3) ? 30000 : 300)),
+                        .envelope = {.index = static_cast<std::uint32_t>(left)}};
+    stream += bytes_of(header);
+    stream += std::string(header.lead + header.bytes + header.tail, static_cast<char>('a' + left));
   }
   return stream + bytes_of(Header{.kind = Kind::goodbye});
 }

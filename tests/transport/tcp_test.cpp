@@ -1,9 +1,11 @@
 // What is TCP's own: when connections are made, how they end, and what is refused.
+#include "support/random.h"
 #include "support/throws.h"
 #include "transport/tcp_cluster.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 namespace trireme::test {
 
@@ -103,6 +106,28 @@ TEST(Tcp, BringsLongMessagesThatHaveNoPlace) {
 }
 
 // It would keep them open when this process has died.
+// Wherever they lie in memory, and wherever they go.
+TEST(Tcp, BringsMessagesFromAnyAddress) {
+  constexpr std::array<std::size_t, 10> kSizes{1, 100, 4095, 4096, 4100, 20000, 65536, 70001, 262144, 300000};
+  for (const bool encrypt : {false, true}) {
+    TcpCluster cluster(2, 1, "127.0.0.1", guarded(encrypt));
+    Random random(4);
+    std::vector<std::vector<std::byte>> memory;
+    cluster[0].memory = [&](std::size_t bytes) {
+      return std::span(memory.emplace_back(bytes + 64)).subspan(random.below(64), bytes);
+    };
+    cluster[1].pieces_to_place = [&](int, const Envelope&) { return random.below(4); };
+    for (std::size_t i = 0; i < 300; ++i) {
+      const std::size_t bytes = random.chance(4) ? 0 : kSizes[random.below(kSizes.size())];
+      cluster[0].send(1, bytes, random.between(1, 3), Sending::lent);
+      if (random.chance(2)) {
+        ASSERT_TRUE(cluster.until_sent(cluster[1], i + 1));
+      }
+    }
+    ASSERT_TRUE(cluster.until_sent(cluster[1], 300));
+  }
+}
+
 TEST(Tcp, IsNotKeptByWhatThisProcessForks) {
   const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
   const auto dialled = transport::begin_connection(transport::Address::of(listener));
