@@ -22,8 +22,7 @@ namespace trireme::kernels {
 void fold(Op op, Dtype dtype, std::span<std::byte* const> destinations, std::span<const std::byte* const> sources,
           std::size_t elements, int divisor = 1);
 
-/// Copies bytes to memory that does not overlap. The C library's memcpy is 16 times slower on Zen 3 and later where the
-/// destination lies 1 to 31 bytes further into a page than the source.
+/// Copies bytes to memory that does not overlap: memcpy, but for places where some processors are slow at it.
 void copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 /// Each element to another dtype: to a narrower float it rounds to the nearest, ties to even; from float to integer it
