@@ -168,7 +168,7 @@ class Hosts {
     for (int round = 0; round < kRounds; ++round) {
       const std::string said = cluster().each(
           ours,
-          fmt::format("allreduce {} 9 ordinary chosen\\nallreduce {} 500 ordinary chosen\\nquit\\n", kLarge, kSmall));
+          fmt::format("allreduce {} 15 ordinary chosen\\nallreduce {} 500 ordinary chosen\\nquit\\n", kLarge, kSmall));
       collectives_["large"].push_back(median_of(said, kLarge));
       collectives_["small"].push_back(median_of(said, kSmall));
       if (!std::filesystem::exists(gloo)) continue;
@@ -176,7 +176,7 @@ class Hosts {
       std::filesystem::create_directory(meeting);
       const std::string gloo_said =
           cluster().each(fmt::format("'{}' '{}' eth0 best", gloo, meeting.string()),
-                         fmt::format("allreduce {} 5\\nallreduce {} 100\\nquit\\n", kLarge, kSmall));
+                         fmt::format("allreduce {} 15\\nallreduce {} 100\\nquit\\n", kLarge, kSmall));
       collectives_["gloo_large"].push_back(median_of(gloo_said, kLarge));
       collectives_["gloo_small"].push_back(median_of(gloo_said, kSmall));
     }
