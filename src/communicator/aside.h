@@ -2,8 +2,9 @@
 // kept, and used again.
 #pragma once
 
+#include "kernels/kernels.h"
+
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -43,7 +44,7 @@ class Aside {
     } else {
       block_.reset(new std::byte[bytes]);
     }
-    if (bytes > 0) std::memcpy(block_.get(), data, bytes);
+    kernels::copy(block_.get(), data, bytes);
   }
   Aside(Aside&&) = default;
   Aside& operator=(Aside&& other) noexcept {

@@ -355,6 +355,7 @@ void Engine::take(Operation& operation, Slot& slot, int number) {
       const BlockPlace& block = operation.blocks[node.run.first + i];
       const auto [begin, end] = operation.part(block.elements, slot.segment);
       const std::size_t bytes = (end - begin) * element;
+      if (bytes == 0) continue;
       kernels::copy(block.work + begin * element, data != nullptr ? data : incoming.lent[i].data, bytes);
       if (data != nullptr) data += bytes;
     }

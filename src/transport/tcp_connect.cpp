@@ -159,7 +159,7 @@ void Tcp::Impl::open(Connection& connection) {
     connection.tls = std::make_unique<Tls>(connection.socket.get(), role, connection.said.key(guard_.secret));
   }
   const auto& there = peers_[connection.peer].address;
-  if (there && Address::of(connection.socket).same_host(*there)) connection.sender.stay_on_host();
+  if (!connection.tls && there && Address::of(connection.socket).same_host(*there)) connection.sender.stay_on_host();
   up_.push_back(&connection);
   flush(connection);
 }

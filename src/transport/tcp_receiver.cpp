@@ -47,9 +47,10 @@ TcpReceiver::Result TcpReceiver::receive(const TcpStream& stream, Inbox& inbox) 
 std::string TcpReceiver::how_it_ended() const {
   const std::string end = "closed the connection without saying goodbye";
   if (!in_message_) return ahead_end_ == 0 ? end : end + ", in the middle of a header";
-  const std::size_t missing = missing_ + beyond_ - (beyond_ == 0 ? std::min<std::size_t>(missing_, header_.tail) : 0);
-  return fmt::format("{}, with {} of a message's {} bytes still to come", end,
-                     std::min<std::size_t>(missing, header_.bytes), header_.bytes);
+  const std::size_t filler = beyond_ > 0 ? 0 : header_.tail;
+  if (missing_ + beyond_ <= filler) return end + ", behind a message";
+  const std::size_t missing = std::min<std::size_t>(missing_ + beyond_ - filler, header_.bytes);
+  return fmt::format("{}, with {} of a message's {} bytes still to come", end, missing, header_.bytes);
 }
 
 // One call for the rest of the present message and what comes behind it.
@@ -105,9 +106,10 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
       std::memcpy(&header_, ahead_.get() + ahead_begin_, sizeof header_);
       ahead_begin_ += sizeof header_;
       if (!wire::makes_sense(header_)) {
-        return break_off(Result::garbled,
-                         fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes",
-                                     static_cast<std::uint32_t>(header_.kind), header_.bytes));
+        return break_off(
+            Result::garbled,
+            fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes, between {} and {}",
+                        static_cast<std::uint32_t>(header_.kind), header_.bytes, header_.lead, header_.tail));
       }
       if (header_.kind == wire::Kind::goodbye) return Result::goodbye;
       begin_message(inbox);
@@ -167,8 +169,8 @@ std::size_t TcpReceiver::buffer_offset() const {
 void TcpReceiver::grow() {
   const std::size_t full = header_.bytes - beyond_;
   const std::size_t more = std::min(beyond_, (kGrowth - 1) * full);
-  beyond_ -= more;
   TcpBuffers::Buffer* larger = buffers_.take(full + more, buffer_offset());
+  beyond_ -= more;
   kernels::copy(TcpBuffers::data(larger), TcpBuffers::data(buffer_), full);
   buffers_.give_back(std::exchange(buffer_, larger));
   places_.count = places_.first = 0;

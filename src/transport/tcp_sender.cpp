@@ -88,7 +88,8 @@ TcpSender::Result TcpSender::send_record(const TcpStream& stream) {
 
 TcpSender::Result TcpSender::send(const TcpStream& stream, OutgoingList& sent) {
   while (pending()) {
-    Gather gather(most_at_once_);
+    // One that the kernel cut short is made up for.
+    Gather gather(most_at_once_ - (busy() ? queue_.first()->done % wire::kGrain : 0));
     gather.add(record_.data() + record_done_, record_bytes_ - record_done_);
     for (const Outgoing* next = queue_.first(); next != nullptr && gather.add(*next);) next = next->next;
     const ssize_t bytes = gather.send(stream);

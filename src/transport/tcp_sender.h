@@ -60,9 +60,9 @@ class TcpSender {
     queue_.push(outgoing);
   }
 
-  /// The connection stays inside a host. There the kernel makes packets of up to 65483 bytes, and may begin a page of its
-  /// own with any of them; parts that it need not divide keep the stream aligned as wire.h says.
-  void stay_on_host() { most_at_once_ = 65483 / wire::kGrain * wire::kGrain; }
+  /// The connection stays inside a host. There a packet of the kernel's holds up to 65464 bytes (IPv6; 65483 by IPv4),
+  /// and may begin a page: parts that are not divided begin and end where wire.h wants it.
+  void stay_on_host() { most_at_once_ = 65464 / wire::kGrain * wire::kGrain; }
 
   /// Hands the record to the kernel, but no message.
   Result send_record(const TcpStream& stream);

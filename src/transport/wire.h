@@ -13,9 +13,9 @@
 //
 // A payload may have some bytes before and behind it that mean nothing. They are there for processors (Zen 3 and later)
 // that copy 16 times slower if the destination lies 1 to 31 bytes further into a page than the source. The kernel copies
-// the stream to and from pages of its own, and begins a new page with a header; so a sender that makes each message a
-// multiple of 32 bytes long, and has a payload begin as far into 32 bytes as in its memory, always copies fast, and so
-// does who receives it to memory that begins alike.
+// the stream to and from pages of its own, and as a rule begins a page with a message. So where each message is a multiple
+// of 32 bytes long, and its payload begins as far into 32 bytes as in memory, it is copied fast if it lies in one stretch,
+// and so is what is received to memory that begins alike.
 #pragma once
 
 #include "base/build.h"

@@ -232,7 +232,11 @@ class Party final : public transport::Inbox {
       places_.erase(place);
       return same;
     }
-    if (incoming.lent.empty()) return same_bytes(expected, {incoming.data, incoming.bytes});
+    if (incoming.lent.empty()) {
+      // Elements of any type may lie in it.
+      EXPECT_TRUE(incoming.bytes == 0 || reinterpret_cast<std::uintptr_t>(incoming.data) % 8 == 0);
+      return same_bytes(expected, {incoming.data, incoming.bytes});
+    }
     if (transport::total_bytes(incoming.lent) != incoming.bytes) return false;
     for (const Piece& piece : incoming.lent) {
       if (!same_bytes(expected.first(piece.bytes), {piece.data, piece.bytes})) return false;

@@ -170,9 +170,28 @@ TEST_F(TcpLiar, MayFillUpTheStreamByteByByte) {
   EXPECT_TRUE(cluster_[1].losses.empty());
 }
 
-TEST_F(TcpLiar, ClaimsTooMuchFiller) {
+TEST_F(TcpLiar, ClaimsTooMuchFillerBefore) {
   liar_.say(bytes_of(Header{.lead = transport::wire::kGrain, .bytes = 10}));
-  expect_lost("sent bytes that make no sense");
+  expect_lost("sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, between 32 and 0");
+}
+
+TEST_F(TcpLiar, ClaimsTooMuchFillerBehind) {
+  liar_.say(bytes_of(Header{.tail = transport::wire::kGrain, .bytes = 10}));
+  expect_lost("sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, between 0 and 32");
+}
+
+TEST_F(TcpLiar, CutsFillerShort) {
+  liar_.say(bytes_of(Header{.tail = 20, .bytes = 10}) + "ten bytes.and some");
+  cluster_.idle();
+  liar_.hang_up();
+  expect_lost("closed the connection without saying goodbye, behind a message");
+}
+
+TEST_F(TcpLiar, CutsAPayloadShortThatFillerFollows) {
+  liar_.say(bytes_of(Header{.lead = 7, .tail = 20, .bytes = 10}) + "fillingtwo");
+  cluster_.idle();
+  liar_.hang_up();
+  expect_lost("closed the connection without saying goodbye, with 7 of a message's 10 bytes still to come");
 }
 
 TEST_F(TcpLiar, CutsAMessageShort) {

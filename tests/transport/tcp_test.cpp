@@ -105,7 +105,6 @@ TEST(Tcp, BringsLongMessagesThatHaveNoPlace) {
   }
 }
 
-// It would keep them open when this process has died.
 // Wherever they lie in memory, and wherever they go.
 TEST(Tcp, BringsMessagesFromAnyAddress) {
   constexpr std::array<std::size_t, 10> kSizes{1, 100, 4095, 4096, 4100, 20000, 65536, 70001, 262144, 300000};
@@ -128,6 +127,7 @@ TEST(Tcp, BringsMessagesFromAnyAddress) {
   }
 }
 
+// It would keep them open when this process has died.
 TEST(Tcp, IsNotKeptByWhatThisProcessForks) {
   const auto listener = transport::listen_at(transport::Address::parse("127.0.0.1", 0));
   const auto dialled = transport::begin_connection(transport::Address::of(listener));
