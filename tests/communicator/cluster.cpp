@@ -27,9 +27,20 @@ class Table {
       ++round_;
       all_.notify_all();
     }
-    all_.wait(lock, [&] { return round_ != round; });
+    all_.wait(lock, [&] { return round_ != round || cause_; });
+    if (round_ == round) throw Error("another rank has left the table");
     return given_;
   }
+
+  /// A rank will not come again, for this reason: whoever waits for it does so in vain.
+  void leave(const std::exception_ptr& cause) {
+    const std::lock_guard lock(mutex_);
+    if (!cause_) cause_ = cause;
+    all_.notify_all();
+  }
+
+  /// Why the first rank left.
+  const std::exception_ptr& cause() const { return cause_; }
 
  private:
   std::mutex mutex_;
@@ -37,6 +48,7 @@ class Table {
   std::vector<std::string> laid_, given_;
   int count_ = 0;
   int round_ = 0;
+  std::exception_ptr cause_;
 };
 
 int host_of(Way way, int rank, int ranks) {
@@ -96,7 +108,6 @@ Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience, const F
   options.transport = way == Way::shm ? "shm" : way == Way::tcp ? "tcp" : "auto";
   Table table(ranks);
   std::vector<std::optional<Communicator>> joined(ranks);
-  std::vector<std::exception_ptr> thrown(ranks);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
@@ -110,14 +121,12 @@ Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience, const F
       try {
         joined[rank] = join(joining, options);
       } catch (...) {
-        thrown[rank] = std::current_exception();
+        table.leave(std::current_exception());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : thrown) {
-    if (error) std::rethrow_exception(error);
-  }
+  if (table.cause()) std::rethrow_exception(table.cause());
   for (std::optional<Communicator>& one : joined) communicators_.push_back(std::move(*one));
 }
 
