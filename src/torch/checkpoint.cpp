@@ -124,7 +124,7 @@ void Checkpoint::write(std::int64_t step, const std::string& extra, const std::v
   if (options_.optimizer != nullptr) contents["optimizer"] = save_optimizer(*options_.optimizer);
   if (options_.sampler != nullptr) contents["sampler"] = save_sampler(*options_.sampler);
 
-  fs::create_directories(folder_);
+  make_folder(folder_);
   write_file(file_of(folder_, step), seal(Sections(contents.begin(), contents.end())));
   refused_steps_.erase(step);
   remove_old(step);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
+#include <vector>
 
 namespace trireme::detail {
 namespace {
@@ -78,6 +79,12 @@ void write_all(const std::filesystem::path& path, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   if (::fsync(*file) != 0) fail("write", path);
+}
+
+// The names in a folder reach the disk.
+void sync_folder(const std::filesystem::path& path) {
+  const Descriptor folder(path, O_RDONLY | O_DIRECTORY);
+  if (::fsync(*folder) != 0) fail("write", path);
 }
 
 }  // namespace
@@ -188,9 +195,16 @@ void write_file(const std::filesystem::path& path, std::string_view bytes) {
     ::unlink(aside.c_str());
     throw;
   }
-  // The new name is in the folder: that has to reach the disk too.
-  const Descriptor folder(path.parent_path(), O_RDONLY | O_DIRECTORY);
-  if (::fsync(*folder) != 0) fail("write", path.parent_path());
+  sync_folder(path.parent_path());
+}
+
+void make_folder(const std::filesystem::path& path) {
+  std::vector<std::filesystem::path> above;  // of those that are new
+  for (auto each = std::filesystem::absolute(path); !std::filesystem::exists(each); each = each.parent_path()) {
+    above.push_back(each.parent_path());
+  }
+  std::filesystem::create_directories(path);
+  for (const auto& each : above) sync_folder(each);
 }
 
 }  // namespace trireme::detail

@@ -40,6 +40,10 @@ std::string read_file(const std::filesystem::path& path);
 /// written under another name first, which ends in kAside. Throws SystemError.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
+/// Makes a folder and those above it, where they are not there; their names reach the disk. Throws SystemError, or what
+/// the standard library does.
+void make_folder(const std::filesystem::path& path);
+
 inline constexpr std::string_view kAside = ".part";
 
 }  // namespace trireme::detail

@@ -123,11 +123,11 @@ bool can_be_converted(const std::string& name, torch::nn::Module& module) {
 }
 
 template <typename Norm>
-void convert(Norm& norm, const Communicator& apart, const std::string& name) {
+void convert(Norm& norm, const Communicator& apart, const SyncNorm::Names& names, std::size_t number) {
   // Without running statistics there is no tensor to mark: one that is in no list of buffers takes the mark instead.
   if (!norm.running_var.defined()) norm.running_var = torch::empty({0});
   norm.running_var.unsafeGetTensorImpl()->set_autograd_meta(std::make_unique<Mark>(
-      std::make_shared<SyncNorm>(apart, norm.options.num_features(), /*correction=*/0, title(name, norm)),
+      std::make_shared<SyncNorm>(apart, norm.options.num_features(), /*correction=*/0, names, number),
       norm.weak_from_this()));
 }
 
@@ -165,8 +165,10 @@ std::size_t convert_sync_batch_norm(torch::nn::Module& module, Communicator worl
   }
   // Even for none: ranks whose modules differ should not wait for each other here.
   const Communicator apart = world.split(0, world.rank());
-  for (const auto& [name, each] : found) {
-    detail::as_batch_norm(*each, [&, title = name](auto& norm) { detail::convert(norm, apart, title); });
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const auto& [name, each] : found) names->push_back(detail::title(name, *each));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    detail::as_batch_norm(*found[i].second, [&](auto& norm) { detail::convert(norm, apart, names, i); });
   }
   return found.size();
 }

@@ -1,7 +1,6 @@
 #include "torch/reducer.h"
 
 #include "torch/give_up.h"
-#include "torch/graph.h"
 #include "torch/tensors.h"
 
 #include <fmt/format.h>
@@ -36,7 +35,6 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
     const at::Tensor when_wrapped = at::empty_like(parameter.tensor, at::TensorOptions(at::kMeta));
     parameters_.push_back({std::move(parameter), when_wrapped, {}, 0, -1, false, false});
   }
-  reachable_.assign(parameters_.size(), false);
   has_gradient_.assign(parameters_.size(), true);
   std::vector<int> order;
   for (int i = static_cast<int>(parameters_.size()) - 1; i >= 0; --i) {
@@ -126,24 +124,29 @@ void Reducer::after_forward(const std::vector<at::Tensor*>& results, bool all_kn
     count_at_work(1);
   }
   if (!sync_) return;
-  if (std::exchange(was_backward_, false)) reachable_.assign(parameters_.size(), false);
   if (finds_unused() && !all_known) {
     give_up(ranks_,
             "find_unused_parameters can't see all tensors in what forward returns; let it return tensors, or tuples, "
             "vectors, maps or optionals of them");
   }
-  const bool may_use_none = finds_unused() || (options_.static_graph && std::ranges::count(in_graph_, true) == 0);
-  if (may_use_none && all_known) {
-    std::vector<bool> used(parameters_.size());
+  std::vector<bool> used;
+  if (finds_unused()) {
+    used.resize(parameters_.size());
     mark_used(results, number_of_, used);
-    for (std::size_t i = 0; i < used.size(); ++i) reachable_[i] = reachable_[i] || used[i];
     if (std::ranges::count(used, true) == 0) tie_to_anchor(results);
+  } else if (all_known && !all_frozen() && !use_any(results, number_of_)) {
+    tie_to_anchor(results);
   }
-  forwards_.add(results, all_known);
+  forwards_.add(results, all_known, std::move(used));
 }
 
-// No gradient of a parameter will say that backward has come, and the other ranks wait for this one: results depend on
-// something else of this object.
+// As a critic is while what it looks at is trained: then no backward is its own.
+bool Reducer::all_frozen() const {
+  return std::ranges::none_of(tensors_, [](const at::Tensor& tensor) { return tensor.requires_grad(); });
+}
+
+// No gradient of a parameter will say that backward has come, and the other ranks wait for this one, or would take its
+// next step for this one: results depend on something else of this object.
 void Reducer::tie_to_anchor(const std::vector<at::Tensor*>& results) {
   for (at::Tensor* result : results) {
     if (!result->defined() || result->layout() != at::kStrided) continue;
@@ -193,7 +196,8 @@ void Reducer::came(int number) {
   parameter.used = true;
   if (learns_order() && !parameter.sparse) arrivals_.push_back(number);
   const at::Tensor& gradient = parameter.tensor.grad();
-  if (parameter.sparse != gradient.is_sparse()) {
+  // There may be none: what the parameter was used in gave nothing back.
+  if (gradient.defined() && parameter.sparse != gradient.is_sparse()) {
     give_up(ranks_, parameter.sparse
                         ? fmt::format("parameter {} should have sparse gradients, but got a dense one", parameter.name)
                         : fmt::format("parameter {} got a sparse gradient; name it in sparse_parameters of "
@@ -221,17 +225,28 @@ void Reducer::begin_backward() {
   times_.backward.begin = Clock::now();
   for (Parameter& parameter : parameters_) parameter.ready = parameter.used = false;
   for (Bucket& bucket : buckets_) bucket.missing = static_cast<int>(bucket.parameters.size());
-  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-  const std::vector<bool>* expected = nullptr;
+  await_end();
+  std::vector<bool> expected;  // empty: all
   if (options_.static_graph) {
-    if (!in_graph_.empty()) expected = &in_graph_;
+    expected = in_graph_;
   } else if (finds_unused()) {
-    expected = &reachable_;
+    expected = forwards_.used();
   }
-  if (expected == nullptr) return;
-  for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) {
-    if (!(*expected)[i]) mark_ready(i);
+  for (int i = 0; i < static_cast<int>(expected.size()); ++i) {
+    if (!expected[i]) mark_ready(i);
   }
+}
+
+// The end of the graph that the results are used in, where that is known when the first gradient comes: it may come in
+// one within it, as of a block that is computed again. A gradient that is only taken ends without any.
+void Reducer::await_end() {
+  if (!end_awaited_.expired()) return;
+  const auto token = std::make_shared<bool>();
+  end_awaited_ = token;
+  torch::autograd::Engine::get_default_engine().queue_callback([this, token] {
+    end_awaited_.reset();
+    if (in_backward_) end_backward();
+  });
 }
 
 // The gradient goes to its place in the bucket, if it is not there yet.
@@ -327,12 +342,11 @@ void Reducer::end_backward() {
   }
   if (options_.static_graph ? !graph_known_ : options_.find_unused_parameters) {
     announce(Announced::used);
-    find_gradients_anywhere(std::move(mine));
+    find_gradients_anywhere(std::move(mine), /*at_work=*/true);
   }
   give_gradients();
   in_backward_ = false;
   forwards_.backward_ended();
-  was_backward_ = true;
   times_.waiting.end = times_.backward.end = Clock::now();
   announce(Announced::step);
 }
@@ -392,6 +406,7 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
                                 ? from.numel() / mine
                                 : std::accumulate(sizes.begin() + 1, sizes.end(), std::size_t{1}, std::multiplies<>());
     std::vector<std::size_t> elements;
+    elements.reserve(counts.size());
     for (const std::int64_t count : counts) elements.push_back(static_cast<std::size_t>(count) * row);
     sizes[0] = total;
     at::Tensor all = at::empty(sizes, from.options());
@@ -404,11 +419,13 @@ void Reducer::reduce_sparse(int number, at::Tensor own) {
   parameters_[number].tensor.mutable_grad() = at::sparse_coo_tensor(all_indices, all_values, like.sizes()).coalesce();
 }
 
-// A parameter that nobody used keeps the gradient that it had, or none.
-void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine) {
+// A parameter that nobody used keeps the gradient that it had, or none. What a rank uses that has run out of batches is
+// not known by this, so a static graph is looked at again.
+void Reducer::find_gradients_anywhere(std::vector<std::uint8_t> mine, bool at_work) {
+  mine.push_back(at_work ? 0 : 1);
   ranks_.allreduce(mine, Op::max);
-  for (std::size_t i = 0; i < mine.size(); ++i) has_gradient_[i] = mine[i] != 0;
-  graph_known_ = options_.static_graph;
+  for (std::size_t i = 0; i < has_gradient_.size(); ++i) has_gradient_[i] = mine[i] != 0;
+  graph_known_ = options_.static_graph && mine.back() == 0;
 }
 
 // To the same parameters on all ranks: optimisers leave those without a gradient alone.
@@ -458,7 +475,9 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       break;
     case Announced::reduced: finish_reductions(); break;
     case Announced::sparse: reduce_sparse(static_cast<int>(notice.which), {}); break;
-    case Announced::used: find_gradients_anywhere(std::vector<std::uint8_t>(parameters_.size(), 0)); break;
+    case Announced::used:
+      find_gradients_anywhere(std::vector<std::uint8_t>(parameters_.size(), 0), /*at_work=*/false);
+      break;
     case Announced::order: take_order(notice.last_at_work); break;
     case Announced::step:
       give_gradients();

@@ -13,6 +13,7 @@
 
 #include "torch/buckets.h"
 #include "torch/forwards.h"
+#include "torch/graph.h"
 #include "torch/notices.h"
 #include "trireme/torch/data_parallel.h"
 
@@ -22,7 +23,6 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/autograd/function.h>
-#include <unordered_map>
 #include <vector>
 
 namespace trireme::detail {
@@ -86,25 +86,27 @@ class Reducer {
   void count_at_work(double own);
   double ranks_that_count();
   void add_hook(int number);
+  bool all_frozen() const;
   void tie_to_anchor(const std::vector<at::Tensor*>& results);
   void follow(int number);
   void build(std::span<const int> order);
   void came(int number);
   void begin_backward();
+  void await_end();
   void mark_ready(int number);
   bool finds_unused() const { return options_.find_unused_parameters && !options_.static_graph; }
   bool learns_order() const;
   bool waits_for_end() const;
   void launch_filled();
-  void launch(int bucket);
-  bool adds_parts(int bucket) const;
+  void launch(int index);
+  bool adds_parts(int index) const;
   void end_backward();
   void check_all_came();
-  void start_reduction(int bucket);
+  void start_reduction(int index);
   void call_hook(const std::function<void()>& call);
   void finish_reductions();
   void reduce_sparse(int number, at::Tensor own);
-  void find_gradients_anywhere(std::vector<std::uint8_t> mine);
+  void find_gradients_anywhere(std::vector<std::uint8_t> mine, bool at_work);
   void rebuild();
   void take_order(int root);
   void give_gradients();
@@ -115,7 +117,7 @@ class Reducer {
   std::vector<at::Tensor> tensors_;  ///< of the parameters
   Communicator ranks_;
   DistributedDataParallelOptions options_;
-  std::unordered_map<const torch::autograd::Node*, int> number_of_;
+  ParameterNumbers number_of_;
   std::shared_ptr<Notices> notices_;
 
   BucketMemory memory_;
@@ -130,10 +132,9 @@ class Reducer {
   bool sync_ = true;
   bool in_backward_ = false;
   bool rebuilt_ = false;
-  Forwards forwards_;
-  std::vector<int> arrivals_;    ///< parameters in the order of their gradients, in the first backward
-  std::vector<bool> reachable_;  ///< parameters that results since the last backward depend on
-  bool was_backward_ = false;    ///< since the last forward
+  std::weak_ptr<bool> end_awaited_;  ///< while a graph runs whose end is that of backward
+  Forwards forwards_{[this] { await_end(); }};
+  std::vector<int> arrivals_;  ///< parameters in the order of their gradients, in the first backward
   bool graph_known_ = false;
   std::vector<bool> in_graph_;      ///< with a static graph: those that get gradients here
   std::vector<bool> has_gradient_;  ///< on any rank

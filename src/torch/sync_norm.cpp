@@ -12,6 +12,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -97,9 +98,8 @@ struct Normalise : torch::autograd::Function<Normalise> {
     const Tensor dy = gradients[0].to(torch::kDouble);
     const Tensor own =
         torch::cat({channel_sums(dy), channel_sums((input.to(torch::kDouble) - spread(mean, input)).mul_(dy))});
-    Tensor sums = own.clone();
     kept->norm->announce(Announced::sums);
-    kept->norm->add_up(sums);
+    const Tensor sums = kept->norm->add_up(own);
 
     const Tensor straight = sums.narrow(0, 0, features) / kept->count;
     const Tensor slope =
@@ -126,11 +126,19 @@ struct Normalise : torch::autograd::Function<Normalise> {
 
 }  // namespace
 
-SyncNorm::SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, std::string name)
-    : ranks_(std::move(ranks)), features_(features), correction_(correction), name_(std::move(name)) {
-  if (features < 1) throw UsageError(fmt::format("{}: {} features, but there must be one at least", name_, features));
+SyncNorm::SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, const std::string& name)
+    : SyncNorm(std::move(ranks), features, correction, std::make_shared<const std::vector<std::string>>(1, name), 0) {}
+
+SyncNorm::SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, Names names,
+                   std::size_t number)
+    : ranks_(std::move(ranks)),
+      features_(features),
+      correction_(correction),
+      names_(std::move(names)),
+      number_(number) {
+  if (features < 1) throw UsageError(fmt::format("{}: {} features, but there must be one at least", name(), features));
   if (correction != 0 && correction != 1) {
-    throw UsageError(fmt::format("{}: a correction of {}, but it is 0 or 1", name_, correction));
+    throw UsageError(fmt::format("{}: a correction of {}, but it is 0 or 1", name(), correction));
   }
 }
 
@@ -144,7 +152,7 @@ Tensor SyncNorm::forward(const Tensor& input, const Tensor& weight, const Tensor
 
 std::string SyncNorm::what_is_wrong_with(const Tensor& input) const {
   const auto wrong = [this](const std::string& what) {
-    return fmt::format("{}: expected an input of [N, {}, ...] on the CPU, got {}", name_, features_, what);
+    return fmt::format("{}: expected an input of [N, {}, ...] on the CPU, got {}", name(), features_, what);
   };
   if (!input.defined()) return wrong("an undefined tensor");
   std::string shape;
@@ -166,10 +174,26 @@ void SyncNorm::announce_to(std::shared_ptr<Notices> notices, std::int64_t index)
   index_ = index;
 }
 
+// All ranks have the same numbers, so all throw the same.
+void SyncNorm::check_same(const std::vector<double>& numbers, const char* what) const {
+  const auto other = std::ranges::adjacent_find(numbers, std::not_equal_to<>());
+  if (other == numbers.end()) return;
+  const auto rank = other - numbers.begin();
+  const auto name_of = [&](double number) {
+    const auto at = static_cast<std::size_t>(number);
+    return at < names_->size() ? (*names_)[at] : fmt::format("batch norm {}", at);
+  };
+  throw UsageError(fmt::format(
+      "ranks run different batch norms: rank {} is in the {} of {}, rank {} in that of {}. Their statistics "
+      "are those of all ranks: all have to run the same ones, in the same order",
+      rank, what, name_of(other[0]), rank + 1, name_of(other[1])));
+}
+
 // Plain loops: LibTorch's kernels are other ones on other processors, and ranks must get the same bits.
 Moments SyncNorm::join(const Moments& mine, const Running& running) {
-  const auto width = static_cast<std::size_t>(1 + 2 * features_);
-  const Tensor packed = torch::cat({torch::full({1}, mine.count, torch::kDouble), mine.mean, mine.squares});
+  const auto width = static_cast<std::size_t>(2 + 2 * features_);
+  const Tensor packed =
+      torch::cat({torch::tensor({static_cast<double>(number_), mine.count}, torch::kDouble), mine.mean, mine.squares});
   std::vector<double> all(width * static_cast<std::size_t>(ranks_ ? ranks_->ranks() : 1));
   if (ranks_) {
     ranks_->allgather(values_of(packed), all);
@@ -177,29 +201,34 @@ Moments SyncNorm::join(const Moments& mine, const Running& running) {
     std::ranges::copy(values_of(packed), all.begin());
   }
 
+  std::vector<double> numbers;
+  for (std::size_t first = 0; first < all.size(); first += width) numbers.push_back(all[first]);
+  check_same(numbers, "forward");
+
   Moments joined{0, torch::zeros({features_}, torch::kDouble), torch::zeros({features_}, torch::kDouble)};
   const std::span<double> means = values_of(joined.mean), squares = values_of(joined.squares);
   for (std::size_t first = 0; first < all.size(); first += width) {
-    const double count = all[first];
+    const double count = all[first + 1];
+    const double* const others_means = &all[first + 2];
+    const double* const others_squares = others_means + means.size();
     if (count == 0) continue;
     const double total = joined.count + count;
     for (std::size_t channel = 0; channel < means.size(); ++channel) {
-      const double difference = all[first + 1 + channel] - means[channel];
+      const double difference = others_means[channel] - means[channel];
       means[channel] += difference * (count / total);
-      squares[channel] +=
-          all[first + 1 + means.size() + channel] + difference * difference * (joined.count * count / total);
+      squares[channel] += others_squares[channel] + difference * difference * (joined.count * count / total);
     }
     joined.count = total;
   }
   if (joined.count < 2) {
     throw UsageError(
-        fmt::format("{}: expected more than 1 value per channel when training, got {} on {} ranks together", name_,
+        fmt::format("{}: expected more than 1 value per channel when training, got {} on {} ranks together", name(),
                     joined.count, ranks_ ? ranks_->ranks() : 1));
   }
 
   if (running.mean.defined()) {
     const torch::NoGradGuard guard;
-    const auto follow = [&](Tensor tracked, const Tensor& batch) {
+    const auto follow = [&](const Tensor& tracked, const Tensor& batch) {
       tracked.mul_(1 - running.factor).add_(batch.mul(running.factor).to(tracked.scalar_type()));
     };
     follow(running.mean, joined.mean);
@@ -209,8 +238,20 @@ Moments SyncNorm::join(const Moments& mine, const Running& running) {
   return joined;
 }
 
-void SyncNorm::add_up(Tensor& sums) {
-  if (ranks_) ranks_->allreduce(values_of(sums));
+// The layer's number and its square go along: only if it is the same on all P ranks, P times the sum of squares is the
+// square of the sum.
+Tensor SyncNorm::add_up(const Tensor& mine) {
+  if (!ranks_) return mine;
+  const auto number = static_cast<double>(number_);
+  const Tensor packed = torch::cat({mine, torch::tensor({number, number * number}, torch::kDouble)});
+  ranks_->allreduce(values_of(packed));
+  const double* const added = packed.data_ptr<double>() + mine.numel();
+  if (ranks_->ranks() * added[1] != added[0] * added[0]) {
+    std::vector<double> numbers(static_cast<std::size_t>(ranks_->ranks()));
+    ranks_->allgather(std::span(&number, 1), numbers);
+    check_same(numbers, "backward");
+  }
+  return packed.narrow(0, 0, mine.numel());
 }
 
 void SyncNorm::announce(Announced what) {
@@ -222,9 +263,6 @@ void SyncNorm::shadow_statistics(const Running& running) {
   join({0, zeros, zeros}, running);
 }
 
-void SyncNorm::shadow_sums() {
-  Tensor zeros = torch::zeros({2 * features_}, torch::kDouble);
-  add_up(zeros);
-}
+void SyncNorm::shadow_sums() { add_up(torch::zeros({2 * features_}, torch::kDouble)); }
 
 }  // namespace trireme::detail

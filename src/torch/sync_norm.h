@@ -34,8 +34,14 @@ struct Moments {
 
 class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
  public:
+  using Names = std::shared_ptr<const std::vector<std::string>>;
+
   /// Without ranks it is by itself. `name` is for messages. Uses `ranks` as it is: nobody else should.
-  SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, std::string name);
+  SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, const std::string& name);
+
+  /// One of several that share `ranks`: that `number` of `names`, which ranks list alike. What ranks bring together has
+  /// to be of the same one.
+  SyncNorm(std::optional<Communicator> ranks, std::int64_t features, int correction, Names names, std::size_t number);
 
   /// By the statistics of the joined batch, which also enter the running ones.
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
@@ -56,22 +62,26 @@ class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
   void shadow_statistics(const Running& running);
   void shadow_sums();
 
-  /// The moments of all ranks' values, from those of each; the running statistics follow them.
+  /// The moments of all ranks' values, from those of each; the running statistics follow them. Throws, on all ranks, if
+  /// one came with another layer.
   Moments join(const Moments& mine, const Running& running);
 
-  /// Adds up what ranks have.
-  void add_up(torch::Tensor& sums);
+  /// The sums of what ranks have. Throws as join() does.
+  torch::Tensor add_up(const torch::Tensor& mine);
 
   std::optional<Communicator> ranks() const { return ranks_; }
   std::int64_t features() const { return features_; }
   int correction() const { return correction_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return (*names_)[number_]; }
 
  private:
+  void check_same(const std::vector<double>& numbers, const char* what) const;
+
   std::optional<Communicator> ranks_;
   std::int64_t features_;
   int correction_;
-  std::string name_;
+  Names names_;
+  std::size_t number_;
   std::shared_ptr<Notices> notices_;
   std::int64_t index_ = 0;
 };

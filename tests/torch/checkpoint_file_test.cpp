@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <functional>
+#include <system_error>
 
 namespace trireme::detail {
 namespace {
@@ -98,6 +99,17 @@ TEST(CheckpointFile, ReplacesWhatWasThere) {
   write_file(folder / "file", example());
   EXPECT_EQ(read_file(folder / "file"), example());
   EXPECT_FALSE(std::filesystem::exists(folder / "file.part"));
+}
+
+TEST(CheckpointFile, MayBeTheFirstInFoldersThatAreNotThere) {
+  const TemporaryFolder folder;
+  for (const char* path : {"a/b/c", "a/b/c", "a/d/", "e/../f"}) {
+    make_folder(folder / path);
+    write_file(folder / path + "/file", "bytes");
+    EXPECT_EQ(read_file(folder / path + "/file"), "bytes");
+  }
+  write_file(folder / "taken", "");
+  EXPECT_THROW(make_folder(folder / "taken/x"), std::system_error);
 }
 
 TEST(CheckpointFile, SaysWhatTheSystemRefused) {

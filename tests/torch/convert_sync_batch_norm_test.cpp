@@ -151,6 +151,29 @@ TEST(ConvertSyncBatchNorm, LeavesOthersAlone) {
   });
 }
 
+// Of the same width, so that nothing else would tell them apart.
+TEST(ConvertSyncBatchNorm, NamesThoseThatRanksTakeForEachOther) {
+  const auto forward = outcomes(3, [](Communicator& world) {
+    nn::Sequential left(nn::Linear(3, 3), nn::BatchNorm1d(3)), right(nn::Linear(3, 3), nn::BatchNorm1d(3));
+    nn::ModuleList net(left, right);
+    convert_sync_batch_norm(net, world);
+    (world.rank() == 1 ? right : left)->forward(torch::eye(3));
+  });
+  expect_all_say(forward, {"UsageError: ", "rank 0 is in the forward of torch::nn::BatchNorm1dImpl '0.1'",
+                           "rank 1 in that of torch::nn::BatchNorm1dImpl '1.1'"});
+
+  const auto backward = outcomes(3, [](Communicator& world) {
+    nn::BatchNorm1d left(3), right(3);
+    nn::ModuleList net(left, right);
+    convert_sync_batch_norm(net, world);
+    const Tensor x = torch::eye(3).requires_grad_();
+    const Tensor a = left(x), b = right(x);
+    (world.rank() == 2 ? b : a).square().sum().backward();
+  });
+  expect_all_say(backward, {"UsageError: ", "rank 1 is in the backward of torch::nn::BatchNorm1dImpl '0'",
+                            "rank 2 in that of torch::nn::BatchNorm1dImpl '1'"});
+}
+
 struct OwnNormImpl : nn::Cloneable<OwnNormImpl> {
   explicit OwnNormImpl(int features) {
     register_buffer("running_mean", torch::zeros(features));

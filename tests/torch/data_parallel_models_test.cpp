@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <sstream>
+#include <torch/custom_class.h>
 #include <torch/torch.h>
 
 namespace trireme::test {
@@ -319,6 +320,60 @@ struct Again : torch::autograd::Function<Again> {
     return {x.grad(), Tensor()};
   }
 };
+
+/// Computes a layer again within backward, as checkpointed blocks are.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  struct Kept : torch::CustomClassHolder {
+    std::shared_ptr<torch::nn::LinearImpl> layer;
+  };
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const std::shared_ptr<torch::nn::LinearImpl>& layer) {
+    auto kept = c10::make_intrusive<Kept>();
+    kept->layer = layer;
+    context->saved_data["kept"] = c10::IValue::make_capsule(std::move(kept));
+    context->save_for_backward({x});
+    return layer->forward(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const torch::AutoGradMode with_gradients(true);
+    const Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
+    kept->layer->forward(x).backward(gradients[0]);
+    return {x.grad(), Tensor()};
+  }
+};
+
+struct SavingImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) {
+    Tensor hidden = in(x);
+    for (const auto& each : {first, last}) hidden = Recomputed::apply(hidden, each.ptr());
+    return hidden;
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(2, 2));
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(2, 2));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(2, 2));
+};
+TORCH_MODULE(Saving);
+
+// The first gradient comes in a backward within backward, which ends long before it.
+TEST(Modules, MayComputeTheirLastBlockAgain) {
+  on_ranks(2, [](Communicator& world) {
+    for (const bool is_static : {false, true}) {
+      Saving net;
+      for (const Tensor& each : net->parameters()) torch::nn::init::constant_(each, 0.5);
+      DistributedDataParallel model(net, world,
+                                    {.first_bucket_bytes = 1, .bucket_bytes = 1, .static_graph = is_static});
+      for (int step = 0; step < 3; ++step) {
+        net->zero_grad(step == 1);
+        model(torch::full({1, 2}, world.rank() + 1.0)).sum().backward();
+        EXPECT_FLOAT_EQ(net->in->weight.grad()[0][0].item<float>(), 1.5F) << step;
+        EXPECT_FLOAT_EQ(net->first->bias.grad()[0].item<float>(), 1.0F);
+        EXPECT_FLOAT_EQ(net->last->bias.grad()[0].item<float>(), 1.0F);
+      }
+    }
+  });
+}
 
 struct TwiceImpl : torch::nn::Module {
   TwiceImpl() {

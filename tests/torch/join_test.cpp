@@ -314,6 +314,31 @@ TEST(Joining, StepsOnlyWhatOthersStep) {
   });
 }
 
+// Ranks use different branches. What one uses is not known as long as it has no batch when others have.
+TEST(Joining, LearnsAStaticGraphFromAllRanks) {
+  const Batch batch = make_batch(0, 0, 3);
+  on_ranks(2, [&](Communicator& world) {
+    Forked net = make<Forked>();
+    DistributedDataParallel model(net, world, {.static_graph = true});
+    for (const int without : {1, 0, -1}) {
+      Join join(model, [] {});
+      for (int step = 0; step < 2 && world.rank() != without; ++step) {
+        net->zero_grad(true);
+        model(batch.x, world.rank() == 0).sum().backward();
+        const Tensor sum = batch.x.sum(0) / (without < 0 ? 2 : 1);
+        for (const int branch : {0, 1}) {
+          const Tensor gradient = (branch == 0 ? net->left : net->right)->weight.grad();
+          ASSERT_EQ(gradient.defined(), branch != without) << "branch " << branch << " without rank " << without;
+          if (gradient.defined()) {
+            EXPECT_LE((gradient - sum).abs().max().item<double>(), 1e-15);
+          }
+        }
+      }
+      join.finish();
+    }
+  });
+}
+
 /// May use a branch, on either side of the norm.
 struct DetourImpl : torch::nn::Module {
   DetourImpl() : in(4, 6), norm(6), branch(6, 6), out(6, 2) {

@@ -169,6 +169,64 @@ TEST(Unused, MayBeAllOnAllRanks) {
   });
 }
 
+// Without that, the rank would not take part, and the others' step would be averaged with its next.
+TEST(Unused, AreNamedIfTheyAreAllOnOneRank) {
+  for (const bool is_static : {false, true}) {
+    for (const bool needs_gradient : {false, true}) {
+      const auto said = outcomes(3, [&](Communicator& world) {
+        Optional net;
+        DistributedDataParallel model(net, world, {.static_graph = is_static});
+        for (int step = 0; step < 3; ++step) {
+          const Tensor x = torch::ones({1, 2}).requires_grad_(needs_gradient);
+          model(x, step != 1 || world.rank() != 1).sum().backward();
+        }
+      });
+      expect_all_say(said, {"inner.weight", "got no gradient in this backward", "find_unused_parameters"});
+      expect_all_say({said[0], said[2]}, {"rank 1"});
+    }
+  }
+}
+
+// As the critic of what is trained: gradients only go through it.
+TEST(Unused, MayBeFrozenAltogether) {
+  for (const bool is_static : {false, true}) {
+    on_ranks(2, [&](Communicator& world) {
+      Optional net;
+      torch::nn::init::ones_(net->inner->weight);
+      DistributedDataParallel model(net, world, {.static_graph = is_static});
+      for (int step = 0; step < 2; ++step) {
+        net->zero_grad();
+        model(torch::full({1, 2}, world.rank() + 1.0), true).sum().backward();
+        EXPECT_EQ(net->inner->weight.grad()[0][0].item<float>(), 1.5F);
+        for (Tensor& each : net->parameters()) each.requires_grad_(false);
+        const Tensor x = torch::ones({1, 2}).requires_grad_();
+        model(x, true).sum().backward();
+        EXPECT_EQ(x.grad()[0][0].item<float>(), 2.0F);
+        for (Tensor& each : net->parameters()) each.requires_grad_(true);
+      }
+    });
+  }
+}
+
+TEST(Unused, AreOtherOnesInEachOfSeveralForwards) {
+  on_ranks(2, [](Communicator& world) {
+    Branches net;
+    DistributedDataParallel model(net, world,
+                                  {.first_bucket_bytes = 1, .bucket_bytes = 1, .find_unused_parameters = true});
+    const Tensor x = torch::full({1, 2}, world.rank() + 1.0);
+    const Tensor first = model(x, true).first.sum(), second = model(x, false).first.sum();
+    first.backward();
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 1.5F);
+    EXPECT_FALSE(net->right->weight.grad().defined());
+    const Tensor third = model(x, true).first.sum();
+    second.backward();
+    EXPECT_FLOAT_EQ(net->right->weight.grad()[0][0].item<float>(), 1.5F);
+    third.backward();
+    EXPECT_FLOAT_EQ(net->left->weight.grad()[0][0].item<float>(), 3.0F);
+    EXPECT_FALSE(net->idle->weight.grad().defined());
+  });
+}
+
 struct TablesImpl : torch::nn::Module {
   TablesImpl() {
     for (torch::nn::Embedding* each : {&used, &idle}) {
@@ -197,6 +255,35 @@ TEST(Unused, SparseParametersHaveNoGradient) {
       }
     });
   }
+}
+
+/// Gives no gradient back.
+struct Silent : torch::autograd::Function<Silent> {
+  static Tensor forward(torch::autograd::AutogradContext* /*context*/, const Tensor& x) { return x.sum(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& /*gradients*/) {
+    return {Tensor()};
+  }
+};
+
+struct MutedImpl : torch::nn::Module {
+  Tensor forward(const Tensor& which, bool silent) {
+    return silent ? Silent::apply(rows) : torch::embedding(rows, which, -1, false, /*sparse=*/true).sum();
+  }
+  Tensor rows = register_parameter("rows", torch::ones({4, 2}));
+};
+TORCH_MODULE(Muted);
+
+TEST(Unused, SparseParametersMayComeWithoutGradient) {
+  on_ranks(2, [](Communicator& world) {
+    Muted net;
+    DistributedDataParallel model(net, world, {.sparse_parameters = {"rows"}});
+    for (int step = 0; step < 2; ++step) {
+      net->zero_grad(true);
+      model(torch::tensor({1}), world.rank() == 1).backward();
+      EXPECT_EQ(net->rows.grad().to_dense()[1][0].item<float>(), 0.5F);
+    }
+  });
 }
 
 TEST(Unused, AreNamedIfTheGraphIsNotStatic) {
