@@ -146,7 +146,7 @@ void add_choose(CLI::App& app, Action& run) {
   add_collective(*command, options->collective);
   options->setting.add(*command);
   options->network.add(*command);
-  command->get_option("--bytes")->required();
+  command->get_option("--bytes")->required()->default_str("");
   command->add_option("--policy", options->policy, "who chooses: trireme, openmpi or mpich")
       ->type_name("NAME")
       ->capture_default_str();

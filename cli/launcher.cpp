@@ -1,5 +1,6 @@
 #include "cli/launcher.h"
 
+#include "base/host_name.h"
 #include "cli/agent.h"
 #include "cli/crew.h"
 #include "cli/files.h"
@@ -18,9 +19,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <iterator>
 #include <memory>
@@ -381,8 +380,8 @@ class Launcher {
 
   void report() {
     if (status_ == 0 && !options_.report && !file_) return;
-    stragglers_.settle();
-    stragglers_.settle();
+    stragglers_.settle();  // what has come so far is complete,
+    stragglers_.settle();  // and therefore counts now
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
     if (const int culprit = server_->culprit(); culprit >= 0) ranks_[culprit].kept_others_from_meeting = true;
     if (failed_at_) mark_causes(ranks_);
@@ -393,8 +392,9 @@ class Launcher {
     });
     std::string text;
     const bool tells = any || options_.report;
-    if (tells && status_ != 0 && ended_by_ != 0)
+    if (tells && status_ != 0 && ended_by_ != 0) {
       say(fmt::format("got {}, as had all ranks", name_of_signal(ended_by_)));
+    }
     if (tells) text += format_ranks(ranks_);
     if (options_.report) text += format_stragglers(stragglers_);
     err_->add(text);
@@ -405,17 +405,12 @@ class Launcher {
   }
 
   RunReport run_report() const {
-    RunReport run{.command = options_.command, .status = status_, .host = this_host()};
+    RunReport run{.command = options_.command, .status = status_, .host = host_name()};
     if (failed_at_) {
       const auto since = std::chrono::duration_cast<RunReport::Time::duration>(Clock::now() - *failed_at_);
       run.failed_at = std::chrono::system_clock::now() - since;
     }
     return run;
-  }
-
-  static std::string this_host() {
-    std::array<char, HOST_NAME_MAX + 1> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
   }
 
   // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to

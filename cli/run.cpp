@@ -78,6 +78,20 @@ bool is_passed_on(std::string_view variable) {
   return false;
 }
 
+// The launcher itself has to know these, and gives them to all ranks.
+void refuse_guard(const std::string& variable) {
+  const std::string name = variable.substr(0, variable.find('='));
+  if (name == "TRIREME_ENCRYPT") {
+    throw UsageError(fmt::format("run: --env {}: the launcher and all ranks have to do the same: use --encrypt", name));
+  }
+  if (name == "TRIREME_SECRET" || name == "TRIREME_SECRET_FILE") {
+    throw UsageError(
+        fmt::format("run: --env {0}: the launcher needs it too, and other users see a command line: export {0} before "
+                    "'trireme run', which passes it on",
+                    name));
+  }
+}
+
 std::vector<std::string> variables_of(const Options& options, bool elsewhere) {
   std::vector<std::string> variables;
   for (char** variable = environ; elsewhere && *variable != nullptr; ++variable) {
@@ -91,6 +105,10 @@ std::vector<std::string> variables_of(const Options& options, bool elsewhere) {
   if (!options.interface.empty()) set("TRIREME_INTERFACE=" + options.interface);
   if (!options.ports.empty()) set("TRIREME_PORTS=" + options.ports);
   for (const std::string& variable : options.variables) {
+    if (variable.empty() || variable.front() == '=') {
+      throw UsageError(fmt::format("run: --env '{}': a variable has a name, as in --env NAME=1", variable));
+    }
+    refuse_guard(variable);
     if (variable.find('=') != std::string::npos) {
       set(variable);
     } else if (const char* const value = std::getenv(variable.c_str())) {  // NOLINT(concurrency-mt-unsafe): as it was

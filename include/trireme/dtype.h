@@ -15,7 +15,7 @@ inline constexpr int kDtypes = 8;
 
 enum class Op : std::uint8_t {
   sum,
-  average,  ///< the sum, divided by the number of ranks; integers are cut towards zero
+  average,  ///< the sum, rounded to the dtype and then divided by the ranks; integers are cut towards zero
   min,      ///< if an element is not a number, so is the result
   max,      ///< if an element is not a number, so is the result
   product,
@@ -26,7 +26,7 @@ enum class Op : std::uint8_t {
 
 inline constexpr int kOps = 8;
 
-/// An IEEE 754 half. Storage only: Trireme reduces it in float, and rounds after every operation.
+/// An IEEE 754 half. Storage only: reduced in float, and rounded after every operation. A sum over 65504 is infinite.
 struct Float16 {
   std::uint16_t bits;
 };

@@ -21,11 +21,11 @@ namespace {
 constexpr const char* kIdentity = "trireme";
 constexpr std::size_t kRecordHeaderBytes = 5;
 
-template <auto Free>
+template <auto release>
 struct Freed {
   template <typename T>
   void operator()(T* thing) const {
-    Free(thing);
+    release(thing);
   }
 };
 
@@ -103,8 +103,9 @@ class Tls::Impl {
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     if (result == 1) return true;
-    if (explain(result) < 0 && errno == EAGAIN) return false;
-    throw PeerError(fmt::format("keys could not be exchanged: {}", std::generic_category().message(errno)));
+    const ssize_t ended = explain(result);
+    if (ended < 0 && errno == EAGAIN) return false;
+    throw PeerError(fmt::format("keys could not be exchanged: {}", ended == 0 ? "the other end hung up" : why(errno)));
   }
 
  private:
@@ -182,6 +183,10 @@ class Tls::Impl {
     std::memcpy(data, buffer_.data() + begin_, count);
     begin_ += count;
     return static_cast<int>(count);
+  }
+
+  static std::string why(int error) {
+    return error == EBADMSG ? "what came does not fit this connection's key" : std::generic_category().message(error);
   }
 
   // 0: it has ended; -1: errno says why there is nothing.

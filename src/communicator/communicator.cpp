@@ -167,20 +167,20 @@ Handle Communicator::barrier_async(const CallOptions& options) {
   return Handle(state_->start(barrier_request(options)));
 }
 
-void Communicator::send(ConstBuffer data, int to, const CallOptions& options) { send_async(data, to, options).wait(); }
+void Communicator::send(ConstBuffer data, int to, const CallOptions& options) {
+  state_->run(send_request(data, to, rank(), ranks(), options));
+}
 
 void Communicator::receive(Buffer data, int from, const CallOptions& options) {
-  receive_async(data, from, options).wait();
+  state_->run(receive_request(data, from, rank(), ranks(), options));
 }
 
 Handle Communicator::send_async(ConstBuffer data, int to, const CallOptions& options) {
-  return Handle(state_->start_message(message_call(CallKind::send, data, to, rank(), ranks()),
-                                      static_cast<const std::byte*>(data.data), nullptr, options));
+  return Handle(state_->start(send_request(data, to, rank(), ranks(), options)));
 }
 
 Handle Communicator::receive_async(Buffer data, int from, const CallOptions& options) {
-  return Handle(state_->start_message(message_call(CallKind::receive, data, from, rank(), ranks()), nullptr,
-                                      static_cast<std::byte*>(data.data), options));
+  return Handle(state_->start(receive_request(data, from, rank(), ranks(), options)));
 }
 
 Communicator Communicator::split(int colour, int key) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -16,6 +17,18 @@ using transport::Piece;
 
 /// Segments under way at once. More would only take memory: what comes early is kept until its turn.
 constexpr int kMostSlots = 64;
+
+/// Whether what was lent, if anything, is cut as this rank's blocks are. One piece to read may be all of them.
+bool is_lent_right(const Operation& operation, const Node& node, int segment, const Incoming& incoming) {
+  if (incoming.lent.empty() || (incoming.lent.size() == 1 && !incoming.offered)) return true;
+  if (incoming.lent.size() != static_cast<std::size_t>(node.run.count)) return false;
+  const std::size_t element = bytes_of(operation.call.dtype);
+  for (int i = 0; i < node.run.count; ++i) {
+    const auto [begin, end] = operation.part(operation.blocks[node.run.first + i].elements, segment);
+    if (incoming.lent[i].bytes != (end - begin) * element) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -100,7 +113,7 @@ void Engine::take_early(Operation& operation) {
     }
     if (!operation.takes(early.envelope.context, early.envelope.sequence, early.peer)) continue;
     if (!agrees(operation, early.peer, early.envelope)) return;
-    operation.early.push_back(std::move(early));
+    std::swap(operation.early.emplace_back(), early);
     early.taken = true;
     if (wanted > 0) --wanted;
   }
@@ -115,15 +128,15 @@ bool Engine::compare(const Early& early) {
   return compare({early.peer, early.envelope.context, early.envelope.sequence, Call::unpack(early.envelope.call)});
 }
 
-void Engine::activate(Operation& operation, int number, int segment) {
+void Engine::activate(Operation& operation, int slot_number, int segment) {
   const Plan& plan = *operation.plan;
-  Slot& slot = operation.slots[number];
+  Slot& slot = operation.slots[slot_number];
   slot.segment = segment;
   slot.nodes_left = static_cast<int>(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     slot.nodes[i] = {.waits = plan.nodes[i].waits, .missing = plan.nodes[i].sources};
   }
-  for (const int node : plan.starts) ready_.push_back({&operation, number, node});
+  for (const int node : plan.starts) ready_.push_back({&operation, slot_number, node});
   for (std::size_t i = 0; i < operation.early.size();) {
     if (static_cast<int>(operation.early[i].envelope.segment) != segment) {
       ++i;
@@ -151,7 +164,9 @@ std::size_t Engine::place(int peer, const Envelope& envelope, std::size_t bytes,
   if (envelope.index >= arrivals.size()) return 0;
   const int number = arrivals[envelope.index].node;
   const Node& node = operation->plan->nodes[number];
-  const bool fits = node.kind == NodeKind::receive && slot.nodes[number].waits == 0 &&
+  Arrival& place = slot.sources[node.first_source + arrivals[envelope.index].source];
+  const bool fits = node.kind == NodeKind::receive && slot.nodes[number].waits == 0 && slot.nodes[number].missing > 0 &&
+                    !slot.nodes[number].settled && !place.promised &&
                     static_cast<std::size_t>(node.run.count) <= pieces.size() &&
                     operation->part_bytes(node.run, slot.segment) == bytes;
   if (!fits) return 0;
@@ -161,6 +176,7 @@ std::size_t Engine::place(int peer, const Envelope& envelope, std::size_t bytes,
     const auto [begin, end] = operation->part(block.elements, slot.segment);
     pieces[i] = {block.work + begin * element, (end - begin) * element};
   }
+  place.promised = true;
   return static_cast<std::size_t>(node.run.count);
 }
 
@@ -220,17 +236,19 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const int number = static_cast<int>(envelope.segment % static_cast<unsigned>(operation.slots_used));
   Slot& slot = operation.slots[number];
   const auto& arrivals = plan.arrivals[operation.group->rank_of[peer]];
-  const auto refuse = [&](ErrorKind kind, const std::string& why) {
-    fail(kind, why);
+  const auto refuse = [&](ErrorKind kind, const std::string& why, const std::vector<int>& blamed) {
+    fail(kind, why, blamed);
     if (!arrival.aside) arrival.incoming.release();
   };
   const bool expected =
       envelope.index < arrivals.size() && envelope.segment < static_cast<unsigned>(operation.segments);
   if (!expected) {
-    refuse(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe());
+    refuse(ErrorKind::protocol, parts_.names[peer] + " sent a message that is no part of " + operation.call.describe(),
+           {peer});
     return;
   }
-  if (slot.segment != static_cast<int>(envelope.segment)) {
+  const auto segment = static_cast<int>(envelope.segment);
+  if (slot.segment >= 0 && slot.segment < segment) {
     if (arrival.incoming.data != nullptr && !arrival.aside) set_aside(arrival);
     operation.early.push_back({peer, envelope, std::move(arrival)});
     return;
@@ -241,8 +259,6 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
   const std::size_t bytes = operation.part_bytes(node.run, slot.segment);
   Arrival& place = slot.sources[node.first_source + source];
   const Incoming& incoming = arrival.incoming;
-  const bool lent_right = incoming.lent.empty() || incoming.lent.size() == static_cast<std::size_t>(node.run.count) ||
-                          (incoming.lent.size() == 1 && !incoming.offered);
   // Of uneven shares the call that ranks compare has no more than a hash, or nothing.
   if (incoming.bytes != bytes && operation.call.shape != 0) {
     const std::size_t element = bytes_of(operation.call.dtype);
@@ -250,12 +266,15 @@ void Engine::deliver(Operation& operation, int peer, const Envelope& envelope, A
            fmt::format("ranks disagree in {} of {} in uneven shares (operation {}): {} sends {} "
                        "elements to {}, which expects {}",
                        to_string(operation.call.collective), to_string(operation.call.dtype), operation.sequence,
-                       parts_.names[peer], incoming.bytes / element, parts_.names[parts_.rank], bytes / element));
+                       parts_.names[peer], incoming.bytes / element, parts_.names[parts_.rank], bytes / element),
+           {std::min(peer, parts_.rank), std::max(peer, parts_.rank)});
     return;
   }
-  if (place.here || incoming.bytes != bytes || !lent_right) {
+  const bool came_before = slot.segment != segment || place.here || source < state.folded || state.ended ||
+                           state.settled || place.promised != incoming.placed;
+  if (came_before || incoming.bytes != bytes || !is_lent_right(operation, node, slot.segment, incoming)) {
     refuse(ErrorKind::protocol,
-           parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe());
+           parts_.names[peer] + " sent a message twice or of another size in " + operation.call.describe(), {peer});
     return;
   }
   place = std::move(arrival);
@@ -304,9 +323,9 @@ void Engine::go_on(const Ready& ready) {
   }
 }
 
-void Engine::post(Operation& operation, Slot& slot, int number) {
-  const Node& node = operation.plan->nodes[number];
-  Send& send = slot.sends[number];
+void Engine::post(Operation& operation, Slot& slot, int node_number) {
+  const Node& node = operation.plan->nodes[node_number];
+  Send& send = slot.sends[node_number];
   const std::size_t element = bytes_of(operation.call.dtype);
   const auto first = static_cast<std::size_t>(node.first_piece);
   for (int i = 0; i < node.run.count; ++i) {
@@ -326,7 +345,7 @@ void Engine::post(Operation& operation, Slot& slot, int number) {
   send.pieces = std::span(slot.pieces).subspan(first, node.run.count);
   send.operation = &operation;
   send.slot = static_cast<int>(&slot - operation.slots.data());
-  send.node = number;
+  send.node = node_number;
   route(send.peer).post(send);
 }
 
@@ -344,8 +363,8 @@ void Engine::sent(transport::Outgoing& outgoing, bool answered) {
 }
 
 // Puts what came into its place.
-void Engine::take(Operation& operation, Slot& slot, int number) {
-  const Node& node = operation.plan->nodes[number];
+void Engine::take(Operation& operation, Slot& slot, int node_number) {
+  const Node& node = operation.plan->nodes[node_number];
   Arrival& arrival = slot.sources[node.first_source];
   const Incoming& incoming = arrival.incoming;
   if (!incoming.placed) {
@@ -366,9 +385,9 @@ void Engine::take(Operation& operation, Slot& slot, int number) {
 }
 
 // Adds the next so many sources, in order, and with the last of them answers those that offered their place for it.
-void Engine::fold(Operation& operation, Slot& slot, int number, int sources) {
-  const Node& node = operation.plan->nodes[number];
-  NodeState& state = slot.nodes[number];
+void Engine::fold(Operation& operation, Slot& slot, int node_number, int sources) {
+  const Node& node = operation.plan->nodes[node_number];
+  NodeState& state = slot.nodes[node_number];
   const auto arrivals = std::span(slot.sources).subspan(node.first_source + state.folded, sources);
   const auto replies = std::span(operation.plan->sources).subspan(node.first_source + state.folded, sources);
   const bool last = state.folded + sources == node.sources;
@@ -404,23 +423,23 @@ void Engine::fold(Operation& operation, Slot& slot, int number, int sources) {
   state.folded += sources;
 }
 
-void Engine::end(Operation& operation, int number, int node_number) {
-  Slot& slot = operation.slots[number];
+void Engine::end(Operation& operation, int slot_number, int node_number) {
+  Slot& slot = operation.slots[slot_number];
   const Plan& plan = *operation.plan;
   const Node& node = plan.nodes[node_number];
   slot.nodes[node_number].ended = true;
   for (int i = 0; i < node.nexts; ++i) {
     const int next = plan.nexts[node.first_next + i];
-    if (--slot.nodes[next].waits == 0) ready_.push_back({&operation, number, next});
+    if (--slot.nodes[next].waits == 0) ready_.push_back({&operation, slot_number, next});
   }
-  if (--slot.nodes_left == 0) retire(operation, number);
+  if (--slot.nodes_left == 0) retire(operation, slot_number);
 }
 
-void Engine::retire(Operation& operation, int number) {
-  Slot& slot = operation.slots[number];
+void Engine::retire(Operation& operation, int slot_number) {
+  Slot& slot = operation.slots[slot_number];
   const int next = slot.segment + operation.slots_used;
   slot.segment = -1;
-  if (next < operation.segments) activate(operation, number, next);
+  if (next < operation.segments) activate(operation, slot_number, next);
   if (--operation.segments_left == 0) complete(operation);
 }
 

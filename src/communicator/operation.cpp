@@ -1,8 +1,15 @@
 #include "communicator/operation.h"
 
+#include "communicator/engine.h"
+
 #include <algorithm>
 
 namespace trireme {
+
+bool Operation::takes(std::uint32_t its_context, std::uint32_t its_sequence, int peer) const {
+  if (context != its_context || sequence != its_sequence) return false;
+  return from == -1 ? group->rank_of[peer] >= 0 : from == peer;
+}
 
 Operation::Part Operation::part(std::size_t elements, int segment) const {
   if (segments == 1) return {0, elements};

@@ -46,6 +46,7 @@ struct BlockPlace {
 /// A message that has come, or not yet.
 struct Arrival {
   bool here = false;
+  bool promised = false;  ///< the transport is putting it into its place
   transport::Incoming incoming = {};
   Aside aside = {};  ///< the message, if its own room was needed for others
 };
@@ -113,9 +114,7 @@ struct Operation {
   std::atomic<std::uint32_t> done{0};
 
   /// Whether a message is one of its own.
-  bool takes(std::uint32_t its_context, std::uint32_t its_sequence, int peer) const {
-    return context == its_context && sequence == its_sequence && (from == peer || from == -1);
-  }
+  bool takes(std::uint32_t its_context, std::uint32_t its_sequence, int peer) const;
 
   bool is_done() const { return done.load(std::memory_order_acquire) != 0; }
 

@@ -94,6 +94,18 @@ void find_in_place(Request& request, const ConstBuffer& in, const Buffer& out, s
   if (in.elements > 0 && bytes_at(in.data) == place) request.input = request.output;
 }
 
+void check_message(const ConstBuffer& data, int peer, int ranks, const CallOptions& options) {
+  check_buffer(data, "data");
+  check_rank("rank", peer, ranks);
+  if (!options.algorithm.empty()) {
+    throw UsageError(fmt::format("a message has no algorithm: leave out '{}'", options.algorithm));
+  }
+}
+
+Call message_call(CallKind kind, const ConstBuffer& data, int peer) {
+  return {.kind = kind, .dtype = data.dtype, .root = static_cast<std::uint64_t>(peer), .elements = data.elements};
+}
+
 }  // namespace
 
 void check_rank(std::string_view what, int rank, int ranks) {
@@ -281,13 +293,20 @@ Request barrier_request(const CallOptions& options) {
   return {.call = collective_call(Collective::barrier, Dtype::u8, 0), .options = options};
 }
 
-Call message_call(CallKind kind, const ConstBuffer& data, int peer, int rank, int ranks) {
-  check_buffer(data, "data");
-  check_rank("rank", peer, ranks);
-  if (peer == rank) {
-    throw UsageError(kind == CallKind::send ? "a rank can't send to itself" : "a rank can't receive from itself");
-  }
-  return {.kind = kind, .dtype = data.dtype, .root = static_cast<std::uint64_t>(peer), .elements = data.elements};
+Request send_request(const ConstBuffer& data, int to, int rank, int ranks, const CallOptions& options) {
+  check_message(data, to, ranks, options);
+  if (to == rank) throw UsageError("a rank can't send to itself");
+  return {.call = message_call(CallKind::send, data, to),
+          .input = static_cast<const std::byte*>(data.data),
+          .options = options};
+}
+
+Request receive_request(const Buffer& data, int from, int rank, int ranks, const CallOptions& options) {
+  check_message(data, from, ranks, options);
+  if (from == rank) throw UsageError("a rank can't receive from itself");
+  return {.call = message_call(CallKind::receive, data, from),
+          .output = static_cast<std::byte*>(data.data),
+          .options = options};
 }
 
 }  // namespace trireme

@@ -27,7 +27,7 @@ struct Request {
 /// Throws UsageError that calls it `what`, if there is no such rank.
 void check_rank(std::string_view what, int rank, int ranks);
 
-// One for each collective, called by this rank of so many. All throw UsageError that says what is wrong.
+// One for each collective, as called by this rank of so many. All throw UsageError that says what is wrong.
 Request allreduce_request(const ConstBuffer& in, const Buffer& out, Op op, const CallOptions& options);
 Request reduce_scatter_request(const ConstBuffer& in, const Buffer& out, Op op, int rank, int ranks,
                                const CallOptions& options);
@@ -46,7 +46,8 @@ Request uneven_all_to_all_request(const ConstBuffer& in, std::span<const std::si
                                   std::span<const std::size_t> from, int rank, int ranks, const CallOptions& options);
 Request barrier_request(const CallOptions& options);
 
-/// Of a send to another rank or a receive from it. Throws UsageError that says what is wrong.
-Call message_call(CallKind kind, const ConstBuffer& data, int peer, int rank, int ranks);
+// The same for a message to another rank, or from it.
+Request send_request(const ConstBuffer& data, int to, int rank, int ranks, const CallOptions& options);
+Request receive_request(const Buffer& data, int from, int rank, int ranks, const CallOptions& options);
 
 }  // namespace trireme

@@ -82,8 +82,7 @@ Pick Selector::by_name(Collective collective, std::string_view name, std::string
   if (algorithm->served) {
     throw UsageError(fmt::format("{} needs extra ranks that only serve, which a communicator has not", name));
   }
-  Setting setting{.ranks = ranks_};
-  if (ranks_per_host_ > 1 && !one_host_) setting.ranks_per_host = ranks_per_host_;
+  const Setting setting = suited(*algorithm, {.ranks = ranks_}, *make_network(topology(), ranks_));
   check(*algorithm, setting);
   return {algorithm, setting, std::move(why)};
 }
@@ -95,9 +94,7 @@ const Pick& Selector::pick(Collective collective, std::size_t bytes, std::string
     if (found == named_.end()) found = named_.emplace(key, by_name(collective, asked, "the call asks for it")).first;
     return found->second;
   }
-  // Sizes between two powers of two are of one class.
-  const int size_class = forced_.contains(collective) ? -1 : static_cast<int>(std::bit_width(bytes));
-  const auto key = std::pair(collective, size_class);
+  const auto key = std::pair(collective, forced_.contains(collective) ? -1 : size_class(bytes));
   auto found = chosen_.find(key);
   if (found == chosen_.end()) {
     const auto forced = forced_.find(collective);

@@ -6,6 +6,8 @@
 #include "trireme/algorithms.h"
 #include "trireme/choose.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,6 +20,12 @@ namespace trireme {
 
 /// Whether every rank has a core of its own, or all are on one machine that has fewer.
 enum class Cores : std::uint8_t { enough, shared };
+
+/// Sizes up to the same power of two are of one class: what is chosen for one is chosen for all of them, whichever comes
+/// first.
+inline int size_class(std::size_t bytes) {
+  return static_cast<int>(std::bit_width(std::bit_ceil(std::max<std::size_t>(1, bytes))));
+}
 
 struct Pick {
   const Algorithm* algorithm = nullptr;

@@ -1,5 +1,6 @@
 #include "communicator/start.h"
 
+#include "base/host_name.h"
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
@@ -63,11 +64,6 @@ std::vector<int> own_cores() {
   return cores;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 /// The kernel that this rank runs on: ranks with the same one share its cores, even if they see no memory of each
 /// other.
 std::string machine() {
@@ -84,6 +80,12 @@ Ways parse_ways(const std::string& name) {
   if (name == "tcp") return Ways::tcp;
   throw UsageError(fmt::format(
       "no transport is called '{}' (TRIREME_TRANSPORT, InitOptions::transport); there are auto, shm and tcp", name));
+}
+
+/// As the environment says, or else the program.
+Ways asked_ways(const InitOptions& options) {
+  const std::string asked = environment("TRIREME_TRANSPORT");
+  return parse_ways(asked.empty() ? options.transport : asked);
 }
 
 std::shared_ptr<World> make_world(const InitOptions& options, int rank) {
@@ -203,6 +205,7 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
   const transport::Inproc inproc(ranks);
   std::vector<Communicator> communicators;
   std::vector<std::string> names;
+  names.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("rank {}", rank));
   const auto board = std::make_shared<Board>(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -223,8 +226,7 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
 Communicator join(const Joining& joining, const InitOptions& options) try {
   const int rank = joining.rank;
   const int ranks = joining.ranks;
-  const std::string asked = environment("TRIREME_TRANSPORT");
-  const Ways ways = parse_ways(asked.empty() ? options.transport : asked);
+  const Ways ways = asked_ways(options);
   const auto world = make_world(options, rank);
 
   const std::string interface = environment("TRIREME_INTERFACE");
@@ -320,10 +322,13 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
                   error.what()));
 }
 
-Communicator init(const InitOptions& asked) {
-  InitOptions options = asked;
-  options.patience = at_most_years(asked.patience);
-  if (options.alone && !rendezvous::started_as_rank()) return threads_world(1, options).front();
+Communicator init(const InitOptions& options) {
+  InitOptions bounded = options;
+  bounded.patience = at_most_years(options.patience);
+  if (options.alone && !rendezvous::started_as_rank()) {
+    asked_ways(options);  // One rank needs none, but a wrong name is refused.
+    return threads_world(1, bounded).front();
+  }
   const rendezvous::Place place = rendezvous::place_from_environment();
   Log(Log::level_from_environment(), place.rank)
       .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
@@ -333,8 +338,8 @@ Communicator init(const InitOptions& asked) {
   const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place, guard);
   std::optional<rendezvous::Notice> notice;
   if (server && !place.notice.empty()) notice.emplace(place.notice, server->port());
-  rendezvous::Client client(place, options.patience, guard);
-  const auto deadline = Clock::now() + options.patience;
+  rendezvous::Client client(place, bounded.patience, guard);
+  const auto deadline = Clock::now() + bounded.patience;
   return join({.rank = place.rank,
                .ranks = place.ranks,
                .address = client.local_address(),
@@ -347,7 +352,7 @@ Communicator init(const InitOptions& asked) {
                    },
                .board = Board::inherited(place.ranks),
                .guard = guard},
-              options);
+              bounded);
 }
 
 }  // namespace trireme

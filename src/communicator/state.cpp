@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -110,7 +109,7 @@ const Pick& Communicator::State::pick(const Request& request, std::size_t bytes)
     throw UsageError(fmt::format("{} can't have shares of different sizes; only direct can", pick.algorithm->name));
   }
   if (world->log.wants(LogLevel::info)) {
-    const Algorithm*& said = said_[{request.call.collective, static_cast<int>(std::bit_width(bytes))}];
+    const Algorithm*& said = said_[{request.call.collective, size_class(bytes)}];
     if (said != pick.algorithm) {
       said = pick.algorithm;
       world->log.say(LogLevel::info,
@@ -123,22 +122,23 @@ const Pick& Communicator::State::pick(const Request& request, std::size_t bytes)
 
 std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   check_open();
-  const std::size_t bytes = request.call.elements * bytes_of(request.call.dtype);
   const std::lock_guard lock(mutex_);
+  if (request.call.kind != CallKind::collective) return prepare_message(request);
+  const std::size_t bytes = request.call.elements * bytes_of(request.call.dtype);
   // A single share of the result has no room for the others: the input stays apart, even where that share lies in it.
   const bool own_share =
       request.call.collective == Collective::reduce_scatter || request.call.collective == Collective::scatter;
   const Buffers buffers =
       request.input == request.output && !own_share && request.inputs.empty() ? Buffers::one : Buffers::two;
-  const int size_class = static_cast<int>(std::bit_width(bytes));
+  const int of_class = size_class(bytes);
   const bool plain = request.options.algorithm.empty() && request.inputs.empty();
   Last& last = last_[static_cast<std::size_t>(request.call.collective)];
-  const bool same = plain && last.ready != nullptr && last.size_class == size_class && last.root == request.root &&
+  const bool same = plain && last.ready != nullptr && last.size_class == of_class && last.root == request.root &&
                     last.buffers == buffers;
   if (!same) {
     last = {};
     const Pick& picked = pick(request, bytes);
-    last = {plain ? size_class : -1, request.root, buffers, &picked, &plan_for(picked, request.root, buffers)};
+    last = {plain ? of_class : -1, request.root, buffers, &picked, &plan_for(picked, request.root, buffers)};
   }
   ReadyPlan& ready = *last.ready;
   std::shared_ptr<Handle::State> operation = take_idle(ready);
@@ -155,6 +155,37 @@ std::shared_ptr<Handle::State> Communicator::State::prepare(Request& request) {
   choose_segments(*operation, request);
   // Last, since a call that throws does not count.
   operation->sequence = next_sequence_++;
+  return operation;
+}
+
+std::shared_ptr<Handle::State> Communicator::State::prepare_message(const Request& request) {
+  const bool receives = request.call.kind == CallKind::receive;
+  const int peer = static_cast<int>(request.call.root);
+  const auto [found, fresh] = messages_.try_emplace({peer, receives});
+  ReadyPlan& ready = found->second;
+  if (fresh) {
+    Program program;
+    if (receives) {
+      program.receive(0, peer);
+    } else {
+      program.send(0, peer);
+    }
+    ready.plan = compile(program, Collective::barrier, rank, ranks(), 0, receives ? Buffers::one : Buffers::two);
+  }
+  std::shared_ptr<Handle::State> operation = take_idle(ready);
+  operation->call = request.call;
+  request.call.shared().pack(operation->packed);
+  operation->group = this;
+  operation->plan = &ready.plan;
+  operation->context = context | kMessages;
+  operation->from = receives ? members[peer] : Operation::kNobody;
+  operation->divisor = 1;
+  operation->patience = patience(request.options);
+  const std::size_t elements = request.call.elements;
+  operation->blocks.assign(1, {.input = request.input, .work = request.output, .elements = elements, .sent = elements});
+  choose_segments(*operation, request);
+  // Last, since a call that throws does not count.
+  operation->sequence = (receives ? received_ : sent_)[peer]++;
   return operation;
 }
 
@@ -252,43 +283,6 @@ void Communicator::State::run(Request request) {
 
 std::shared_ptr<Handle::State> Communicator::State::start(Request request) {
   std::shared_ptr<Handle::State> operation = prepare(request);
-  operation->owner = shared_from_this();
-  world->engine->start(operation);
-  return operation;
-}
-
-std::shared_ptr<Handle::State> Communicator::State::start_message(const Call& call, const std::byte* input,
-                                                                  std::byte* output, const CallOptions& options) {
-  check_open();
-  const bool receives = call.kind == CallKind::receive;
-  const int peer = static_cast<int>(call.root);
-  std::shared_ptr<Handle::State> operation;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto [found, fresh] = messages_.try_emplace({peer, receives});
-    ReadyPlan& ready = found->second;
-    if (fresh) {
-      Program program;
-      if (receives) {
-        program.receive(0, peer);
-      } else {
-        program.send(0, peer);
-      }
-      ready.plan = compile(program, Collective::barrier, rank, ranks(), 0, receives ? Buffers::one : Buffers::two);
-    }
-    operation = take_idle(ready);
-    operation->plan = &ready.plan;
-    operation->sequence = (receives ? received_ : sent_)[peer]++;
-  }
-  operation->call = call;
-  call.shared().pack(operation->packed);
-  operation->group = this;
-  operation->context = context | kMessages;
-  operation->from = receives ? members[peer] : Operation::kNobody;
-  operation->divisor = 1;
-  operation->patience = patience(options);
-  operation->blocks.assign(1, {.input = input, .work = output, .elements = call.elements, .sent = call.elements});
-  choose_segments(*operation, {.call = call});
   operation->owner = shared_from_this();
   world->engine->start(operation);
   return operation;

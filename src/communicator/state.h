@@ -56,8 +56,6 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   void close();
   void run(Request request);
   std::shared_ptr<Handle::State> start(Request request);
-  std::shared_ptr<Handle::State> start_message(const Call& call, const std::byte* input, std::byte* output,
-                                               const CallOptions& options);
   void recycle(const std::shared_ptr<Handle::State>& operation);
   std::string explain(Collective collective, std::size_t bytes);
 
@@ -75,6 +73,7 @@ struct Communicator::State : Group, std::enable_shared_from_this<Communicator::S
   using PlanKey = std::tuple<const Algorithm*, int, int, Buffers>;  ///< with root and segments
 
   std::shared_ptr<Handle::State> prepare(Request& request);
+  std::shared_ptr<Handle::State> prepare_message(const Request& request);
   const Pick& pick(const Request& request, std::size_t bytes);
   ReadyPlan& plan_for(const Pick& pick, int root, Buffers buffers);
   std::shared_ptr<Handle::State> take_idle(ReadyPlan& ready);

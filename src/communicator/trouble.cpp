@@ -9,7 +9,8 @@
 // who that is.
 //
 // A rank that has waited for a while asks the others what they do, which finds those that disagree without a message
-// between them.
+// between them. It asks whom it is connected with or needs: somebody needs each one that keeps others waiting, and a rank
+// that is late is no reason to connect everybody with everybody. Only before its deadline it asks all.
 #include "communicator/engine.h"
 #include "rendezvous/meeting.h"
 
@@ -146,7 +147,7 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
   std::uint64_t words[2] = {};
   if (text.size() != sizeof asked.context + sizeof asked.sequence + sizeof words) {
-    fail(ErrorKind::protocol, parts_.names[peer] + " sent a question that makes no sense");
+    fail(ErrorKind::protocol, parts_.names[peer] + " sent a question that makes no sense", {peer});
     return;
   }
   std::memcpy(&asked.context, text.data(), sizeof asked.context);
@@ -198,9 +199,12 @@ void Engine::ask_others(Operation& operation) {
   const std::string text = packed(operation.context, operation.sequence, operation.packed);
   const bool collective = operation.call.kind == CallKind::collective;
   const std::span<const int> members = operation.group->members;
+  const bool last_time = operation.asks_at >= operation.deadline;
   for (const int peer : collective ? members : members.subspan(operation.call.root, 1)) {
     elsewhere_[peer].clear();
-    if (peer != parts_.rank && gone_[peer].empty()) tell(peer, ControlKind::asks, text);
+    if (peer == parts_.rank || !gone_[peer].empty()) continue;
+    const bool near = routes_[peer] != tcp_.get() || tcp_->is_connected(peer) || needs(operation, peer);
+    if (near || last_time) tell(peer, ControlKind::asks, text);
   }
 }
 
@@ -222,11 +226,18 @@ void Engine::remember(const Operation& operation) {
 // Fails if this rank did something else where another does that. False if it has not come there yet: time will tell.
 bool Engine::compare(const Asked& asked) {
   Group::Past past;
+  bool member = false;
   {
     const std::lock_guard lock(groups_mutex_);  // so that the group stays
     const Group* group = group_of(asked.context);
     if (group == nullptr || asked.call.kind != CallKind::collective) return false;
     past = group->past[asked.sequence % Group::kRemembered];
+    member = group->rank_of[asked.peer] >= 0;
+  }
+  if (!member) {
+    fail(ErrorKind::protocol, parts_.names[asked.peer] + " sent a message of a communicator that it is not in",
+         {asked.peer});
+    return true;
   }
   if (!past.known || past.sequence < asked.sequence) return false;
   if (past.sequence == asked.sequence && !(past.call == asked.call)) {

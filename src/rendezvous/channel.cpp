@@ -54,7 +54,11 @@ Channel::Arrived Channel::receive(std::span<char> buffer) const {
   // A reset only says that the other side had not read everything when it hung up.
   if (count == 0 || errno == ECONNRESET) return {.bytes = {}, .ended = true};
   if (errno == EAGAIN || errno == EINTR) return {};
-  return {.bytes = {}, .ended = true, .why = std::generic_category().message(errno)};
+  const bool altered = errno == EBADMSG;  // which is what Tls says
+  return {.bytes = {},
+          .ended = true,
+          .why = altered ? "it sent bytes that were not encrypted with this connection's key"
+                         : std::generic_category().message(errno)};
 }
 
 }  // namespace trireme::rendezvous

@@ -203,8 +203,13 @@ class Client::Connection {
 
   void encrypt(const Digest& key, Clock::time_point deadline) {
     channel_->encrypt(Tls::Role::client, key);
-    while (!channel_->shake()) {
-      if (!wait_for(channel_->socket(), POLLIN, deadline)) throw SystemError("it does not exchange keys");
+    try {
+      while (!channel_->shake()) {
+        if (!wait_for(channel_->socket(), POLLIN, deadline)) throw SystemError("it does not exchange keys");
+      }
+    } catch (const PeerError& error) {
+      throw PeerError(fmt::format("rank {} can't encrypt what it says to {}, which runs the rendezvous at {}: {}",
+                                  place_.rank, server_, where_, error.what()));
     }
   }
 

@@ -137,7 +137,8 @@ Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
 Notice::~Notice() { ::unlink(path_.c_str()); }
 
 std::optional<std::uint16_t> read_notice(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // Anybody may have put something there: to open a pipe would wait for who writes to it.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return std::nullopt;
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0) fail(path, "read");
@@ -146,6 +147,10 @@ std::optional<std::uint16_t> read_notice(const std::string& path) {
         fmt::format("{} belongs to another user, so it is not believed: remove it, or set MASTER_ADDR and "
                     "MASTER_PORT for all ranks",
                     path));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    throw UsageError(fmt::format(
+        "{} is no file, so it is not believed: remove it, or set MASTER_ADDR and MASTER_PORT for all ranks", path));
   }
   if (!is_locked_by_another(file)) {
     take_away(file, path);

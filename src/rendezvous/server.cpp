@@ -186,7 +186,7 @@ void Server::Loop::accept_some() {
     if (strangers_.size() >= most_strangers_) {
       turn_away(*strangers_.front(), "there are too many at once that have not said who they are");
     }
-    without_delay(socket);
+    prepare(socket);
     const std::uint64_t id = next_id_++;
     if (!watch(EPOLL_CTL_ADD, socket, id, EPOLLIN)) continue;
     auto connection = std::make_unique<Connection>(Connection{.id = id, .channel = Channel(std::move(socket))});

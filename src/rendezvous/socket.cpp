@@ -1,5 +1,8 @@
 #include "rendezvous/socket.h"
 
+#include "base/host_name.h"
+#include "base/keep_alive.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -156,11 +159,14 @@ Descriptor connect_to(const Address& address, Clock::time_point deadline) {
   }
   if (error != 0) throw SystemError(reason(error));
   if (reaches_itself(socket)) throw SystemError(reason(ECONNREFUSED));
-  without_delay(socket);
+  prepare(socket);
   return socket;
 }
 
-void without_delay(const Descriptor& socket) { set(socket, IPPROTO_TCP, TCP_NODELAY, 1); }
+void prepare(const Descriptor& socket) {
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  keep_alive(socket.get());
+}
 
 std::string local_number(const Descriptor& socket) { return number_of(end_of(socket, End::local)); }
 
@@ -188,10 +194,6 @@ int poll_time(Clock::time_point deadline) {
   return static_cast<int>(std::clamp(left, std::chrono::milliseconds(0), kMost).count());
 }
 
-std::string this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  return fmt::format("{}:{}", host.data(), ::getpid());
-}
+std::string this_process() { return fmt::format("{}:{}", host_name(), ::getpid()); }
 
 }  // namespace trireme::rendezvous

@@ -74,8 +74,8 @@ Descriptor listen_at(const std::string& host, std::uint16_t port);
 /// Throws SystemError if there is no connection by the deadline.
 Descriptor connect_to(const Address& address, Clock::time_point deadline);
 
-/// Sends small messages at once.
-void without_delay(const Descriptor& socket);
+/// For a connection: small messages leave at once, and it ends if the other host is cut off.
+void prepare(const Descriptor& socket);
 
 /// The numbers of a socket's two ends, without ports.
 std::string local_number(const Descriptor& socket);

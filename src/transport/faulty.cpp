@@ -44,21 +44,23 @@ void Faulty::send(Outgoing& outgoing, const std::optional<Fault>& fault) {
   switch (fault->kind) {
     case Fault::Kind::drop: dropped_.push_back(&outgoing); break;
     case Fault::Kind::kill: dying_ = true; break;  // Not now: the transport below may be at work.
-    default: forge(outgoing, fault->kind);
+    default: forge(outgoing, *fault);
   }
 }
 
-void Faulty::forge(Outgoing& outgoing, Fault::Kind kind) {
+void Faulty::forge(Outgoing& outgoing, const Fault& fault) {
   Forged& forged = *forged_.emplace_back(std::make_unique<Forged>());
-  forged.original = &outgoing;
+  if (fault.kind != Fault::Kind::repeat) forged.original = &outgoing;
   for (const Piece& piece : outgoing.pieces)
     forged.bytes.insert(forged.bytes.end(), piece.data, piece.data + piece.bytes);
   forged.outgoing = {.peer = outgoing.peer, .sending = Sending::copied, .envelope = outgoing.envelope, .pieces = {}};
-  if (kind == Fault::Kind::truncate) forged.bytes.resize(forged.bytes.size() / 2);
-  if (kind == Fault::Kind::corrupt) forged.outgoing.envelope.index ^= 0x80000000;
+  if (fault.kind == Fault::Kind::truncate) forged.bytes.resize(forged.bytes.size() / 2);
+  if (fault.kind == Fault::Kind::corrupt && fault.context == 0) forged.outgoing.envelope.index ^= 0x80000000;
+  if (fault.kind == Fault::Kind::corrupt && fault.context != 0) forged.outgoing.envelope.context = fault.context;
   forged.piece = {forged.bytes.data(), forged.bytes.size()};
   forged.outgoing.pieces = {&forged.piece, 1};
   below_->post(forged.outgoing);
+  if (fault.kind == Fault::Kind::repeat) below_->post(outgoing);
 }
 
 bool Faulty::progress() {
@@ -130,9 +132,9 @@ void Faulty::arrived(int peer, const Envelope& envelope, const Incoming& incomin
 void Faulty::sent(Outgoing& outgoing, bool answered) {
   const auto found = std::ranges::find_if(forged_, [&](const auto& each) { return &each->outgoing == &outgoing; });
   if (found == forged_.end()) return inbox_.sent(outgoing, answered);
-  Outgoing& original = *(*found)->original;
+  Outgoing* const original = (*found)->original;
   forged_.erase(found);
-  inbox_.sent(original, false);
+  if (original != nullptr) inbox_.sent(*original, false);
 }
 
 void Faulty::lost(int peer, const std::string& why) { inbox_.lost(peer, why); }

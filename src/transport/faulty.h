@@ -1,5 +1,5 @@
-// A transport over another one that goes wrong on command: it delays, truncates, corrupts and drops what this rank
-// sends, or ends as a crash would. For tests of what is above it.
+// A transport over another one that goes wrong on command: it delays, truncates, corrupts, repeats and drops what this
+// rank sends, or ends as a crash would. For tests of what is above it.
 //
 // Messages to a peer stay in order: what comes behind a delayed one waits, too.
 #pragma once
@@ -23,6 +23,7 @@ struct Fault {
     drop,      ///< it is said to be sent, but is not
     truncate,  ///< to half of its bytes
     corrupt,   ///< in its envelope
+    repeat,    ///< it goes out twice
     kill,      ///< all connections of this rank end, and this one and all later messages are lost
   };
   Kind kind = Kind::delay;
@@ -30,6 +31,7 @@ struct Fault {
   int after = 0;                      ///< so many messages to that peer, or of all
   std::chrono::microseconds time{0};  ///< of a delay
   int times = 1;                      ///< that it happens, from then on
+  std::uint32_t context = 0;          ///< that a corrupted one says it has; 0: something else is wrong
 };
 
 /// What goes wrong, and when: each fault so many times, and random delays between.
@@ -58,6 +60,7 @@ class Faulty final : public Network, private Inbox {
   int descriptor() const override { return below_->descriptor(); }
   void close() override { close_within(std::chrono::seconds(2)); }
   void close_within(std::chrono::milliseconds patience) override;
+  bool is_connected(int peer) const override { return below_->is_connected(peer); }
   void check_links() override { below_->check_links(); }
   void cut() override { below_->cut(); }
 
@@ -79,12 +82,12 @@ class Faulty final : public Network, private Inbox {
     Outgoing outgoing;
     std::vector<std::byte> bytes;
     Piece piece{};
-    Outgoing* original = nullptr;
+    Outgoing* original = nullptr;  ///< none: it goes out beside it
   };
 
   std::optional<Fault> next_fault(int peer);
   void send(Outgoing& outgoing, const std::optional<Fault>& fault);
-  void forge(Outgoing& outgoing, Fault::Kind kind);
+  void forge(Outgoing& outgoing, const Fault& fault);
   bool do_what_is_due();
   void die();
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <poll.h>
@@ -205,7 +206,7 @@ bool Host::take_in(Peer& peer) {
         go(peer);
         inbox_.closed(peer.rank);
         break;
-      default: lose(peer, "sent a record that makes no sense"); return true;
+      default: garble(peer, "sent a record that makes no sense"); return true;
     }
     if (peer.gone) break;
   }
@@ -235,7 +236,7 @@ void Host::take_message(Peer& peer, const RecordHeader& header) {
   const bool lent = header.kind != RecordKind::message;
   const std::size_t payload = lent ? header.places * sizeof(Place) : header.bytes;
   if (payload > kMostPayload) {
-    lose(peer, "sent a record that is longer than any");
+    garble(peer, "sent a record that is longer than any");
     return;
   }
   // Its first lines are on their way while it is found out what they are for.
@@ -267,20 +268,20 @@ bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
     Place place{};
     std::memcpy(&place, from + i * sizeof place, sizeof place);
     if (place.bytes > 0 && !peer.visible.holds(place.offset, place.bytes)) {
-      lose(peer, "lent memory that is not its own");
+      garble(peer, "lent memory that is not its own");
       return false;
     }
-    held.pieces.push_back({reinterpret_cast<std::byte*>(peer.visible.base + place.offset), place.bytes});
+    held.pieces.push_back({std::bit_cast<std::byte*>(peer.visible.base + place.offset), place.bytes});
     bytes += place.bytes;
   }
   if (bytes == header.bytes) return true;
-  lose(peer, "lent memory of another size than it says");
+  garble(peer, "lent memory of another size than it says");
   return false;
 }
 
 void Host::take_back(Peer& peer, std::uint64_t token, bool answered) {
   if (token >= lent_.size() || lent_[token].peer != index_[peer.rank]) {
-    lose(peer, "gave back what was not lent to it");
+    garble(peer, "gave back what was not lent to it");
     return;
   }
   const Lent lent = lent_[token];
@@ -291,7 +292,7 @@ void Host::take_back(Peer& peer, std::uint64_t token, bool answered) {
 }
 
 void Host::finish(Incoming& incoming, RecordKind kind) {
-  Held& held = *reinterpret_cast<Held*>(static_cast<std::uintptr_t>(incoming.token));
+  Held& held = *std::bit_cast<Held*>(incoming.token);
   Peer& peer = peers_[held.peer];
   held.released = true;
   if (!held.lent) {
@@ -348,6 +349,12 @@ void Host::lose(Peer& peer, const std::string& why) {
   if (peer.gone) return;
   go(peer);
   inbox_.lost(peer.rank, why);
+}
+
+void Host::garble(Peer& peer, const std::string& why) {
+  if (peer.gone) return;
+  go(peer);
+  inbox_.garbled(peer.rank, why);
 }
 
 void Host::close() {

@@ -121,6 +121,7 @@ class Host final : public Transport {
   void let_go(Peer& peer);
   void go(Peer& peer);
   void lose(Peer& peer, const std::string& why);
+  void garble(Peer& peer, const std::string& why);
   Held& new_held(Peer& peer);
 
   std::unique_ptr<HostMemory> memory_;

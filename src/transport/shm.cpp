@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <poll.h>
@@ -15,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <thread>
@@ -129,6 +131,7 @@ bool hand_over(int socket, int memory, int event) {
   return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
 }
 
+// Nothing, if the other side ends or is not heard of in time.
 Handed take_over(int socket) {
   Parcel parcel;
   ssize_t bytes = 0;
@@ -147,6 +150,17 @@ Handed take_over(int socket) {
     }
   }
   return {Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1])};
+}
+
+/// Calls on this socket give up then.
+void wait_at_most(int socket, std::chrono::steady_clock::time_point until) {
+  using std::chrono::microseconds;
+  const auto left = std::chrono::duration_cast<microseconds>(until - std::chrono::steady_clock::now());
+  const auto count = std::max<microseconds::rep>(left.count(), 1000);  // 0 would be for ever
+  const timeval time{.tv_sec = count / 1'000'000, .tv_usec = count % 1'000'000};
+  for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
+    if (::setsockopt(socket, SOL_SOCKET, option, &time, sizeof time) != 0) fail("setsockopt");
+  }
 }
 
 /// The names of such sockets are no secret to the machine's other users, and the memory is not theirs.
@@ -217,13 +231,14 @@ class ShmMemory final : public HostMemory {
     layout_.head(mapping_.data()).secret.store(secret_);
   }
 
-  void find_neighbours(int ranks, const Exchange& exchange) {
+  void find_neighbours(int ranks, const Exchange& exchange, std::chrono::milliseconds patience) {
     const std::string name = fmt::format("trireme-{:016x}-{}", random_number(), rank_);
     auto giver = std::make_unique<Giver>(name, file_.get(), event_.get());
     const std::vector<std::string> announced = exchange(fmt::format("{} {}", name, secret_));
     std::vector<Neighbour> found;
+    const auto until = std::chrono::steady_clock::now() + patience;
     for (int rank = 0; rank < ranks; ++rank) {
-      if (rank != rank_) visit(rank, announced[rank], found);
+      if (rank != rank_) visit(rank, announced[rank], until, found);
     }
     // When this returns, all have marked the memory that they found.
     std::string seen;
@@ -263,7 +278,9 @@ class ShmMemory final : public HostMemory {
   }
 
   static std::uint64_t secret_of(const std::string& announced) {
-    return std::strtoull(announced.c_str() + announced.find(' '), nullptr, 10);
+    const std::size_t space = announced.find(' ');
+    if (space == std::string::npos) throw ProtocolError("a rank announced shared memory in a way that makes no sense");
+    return std::strtoull(announced.c_str() + space, nullptr, 10);
   }
 
   Visible visible_in(const Mapping& mapping) const {
@@ -276,16 +293,23 @@ class ShmMemory final : public HostMemory {
     return descriptor;
   }
 
-  // Finds nothing where there is no such socket: that rank is on another host.
-  void visit(int rank, const std::string& announced, std::vector<Neighbour>& found) {
+  // Finds nothing where there is no such socket: that rank is on another host. Nor where nobody answers, as when that
+  // rank was stopped: who exchanges something with it next says so.
+  void visit(int rank, const std::string& announced, std::chrono::steady_clock::time_point until,
+             std::vector<Neighbour>& found) {
+    const std::uint64_t secret = secret_of(announced);
     const AbstractAddress address(announced.substr(0, announced.find(' ')));
     const Descriptor socket = checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    wait_at_most(socket.get(), until);
     while (::connect(socket.get(), address.get(), address.size) != 0) {
-      if (errno == ECONNREFUSED || errno == ENOENT) return;
+      if (errno == ECONNREFUSED || errno == ENOENT || errno == EAGAIN) return;
       if (errno != EINTR) fail("connect");
     }
+    if (!is_same_user(socket.get())) return;
     Handed handed = take_over(socket.get());
-    if (handed.memory.get() < 0) return;
+    struct stat about {};
+    if (handed.memory.get() < 0 || ::fstat(handed.memory.get(), &about) != 0) return;
+    if (about.st_size < static_cast<off_t>(layout_.bytes)) return;
     ucred peer{};
     socklen_t size = sizeof peer;
     const bool known = ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid != ::getpid();
@@ -294,7 +318,7 @@ class ShmMemory final : public HostMemory {
                         .event = std::move(handed.event),
                         .process = Descriptor(known ? open_process(peer.pid) : -1)};
     std::byte* base = neighbour.mapping.data();
-    if (layout_.head(base).secret.load() != secret_of(announced)) return;
+    if (layout_.head(base).secret.load() != secret) return;
     layout_.mark(base, rank_).store(secret_);
     found.push_back(std::move(neighbour));
   }
@@ -311,9 +335,10 @@ class ShmMemory final : public HostMemory {
 
 }  // namespace
 
-std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange) {
+std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange,
+                                     std::chrono::milliseconds patience) {
   auto memory = std::make_unique<ShmMemory>(rank, ranks);
-  memory->find_neighbours(ranks, exchange);
+  memory->find_neighbours(ranks, exchange, patience);
   return memory;
 }
 

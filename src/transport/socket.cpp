@@ -1,5 +1,7 @@
 #include "transport/socket.h"
 
+#include "base/keep_alive.h"
+
 #include <fmt/format.h>
 
 #include <array>
@@ -39,7 +41,7 @@ void close_in_child() {
 }
 
 void keep_from_children(const Descriptor& socket) {
-  [[maybe_unused]] static const int registered = ::pthread_atfork(nullptr, nullptr, close_in_child);
+  [[maybe_unused]] static const int kRegistered = ::pthread_atfork(nullptr, nullptr, close_in_child);
   const auto fd = static_cast<std::size_t>(socket.get());
   if (fd < is_own.size()) is_own[fd] = true;
 }
@@ -64,14 +66,7 @@ void prepare(const Descriptor& socket, const Address& here, const Address& there
   // Small messages leave at once instead of waiting for more.
   const int yes = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  // Where nothing is sent, the system asks the other host whether it is still there.
-  const auto set = [&](int option, int value) {
-    ::setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
-  };
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  set(TCP_KEEPIDLE, 3);
-  set(TCP_KEEPINTVL, 1);
-  set(TCP_KEEPCNT, 5);
+  keep_alive(socket.get());
   // Inside a host nothing is lost, and pacing only costs time: with BBR, bulk both ways takes 1.3 times as long.
   // Between hosts it is the system's choice.
   constexpr std::string_view kPlain = "reno";  // which every kernel has, and everybody may choose
@@ -87,7 +82,11 @@ void Descriptor::reset() {
   ::close(std::exchange(fd_, -1));
 }
 
-std::string reason(int error) { return std::generic_category().message(error); }
+std::string reason(int error) {
+  // No socket says this by itself: it comes from Tls.
+  if (error == EBADMSG) return "sent bytes that were not encrypted with this connection's key";
+  return std::generic_category().message(error);
+}
 
 Address Address::parse(const std::string& text) {
   const auto colon = text.rfind(':');

@@ -68,7 +68,7 @@ class Address {
   socklen_t bytes_ = 0;
 };
 
-/// What the system's error number means, in words.
+/// What the system's error number means, in words; that of Tls for what can't be decrypted, too.
 std::string reason(int error);
 
 /// Ports from `first` to `last`; the system's own choice, if both are 0. Aligned so that every compiler loads it at

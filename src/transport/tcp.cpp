@@ -175,6 +175,11 @@ bool Tcp::Impl::is_late(const Connection& connection) {
   return std::chrono::steady_clock::now() - connection.dialled_at >= kLiveness;
 }
 
+bool Tcp::Impl::is_connected(int peer) const {
+  const auto first = connections_.begin() + static_cast<std::ptrdiff_t>(peer) * per_pair_;
+  return std::any_of(first, first + per_pair_, [](const Connection& each) { return each.state != State::none; });
+}
+
 void Tcp::Impl::check_links() {
   for (Connection& connection : connections_) {
     if (connection.state != State::up && connection.state != State::dialled) continue;
@@ -195,9 +200,10 @@ void Tcp::Impl::look_at(Connection& connection, std::uint32_t events) {
 
 bool Tcp::Impl::hear(Connection& connection) {
   const auto result = connection.receiver->receive(stream(connection), *this);
-  if (connection.tls && connection.sender.pending() && !connection.lacks_room) flush(connection);
-  if (result == TcpReceiver::Result::nothing) return false;
-  if (result == TcpReceiver::Result::some) return true;
+  if (result == TcpReceiver::Result::nothing || result == TcpReceiver::Result::some) {
+    if (connection.tls && connection.sender.pending() && !connection.lacks_room) flush(connection);
+    return result == TcpReceiver::Result::some;
+  }
   const std::string why = connection.receiver->why();
   end(connection);
   if (result != TcpReceiver::Result::goodbye) {
@@ -227,6 +233,7 @@ bool Tcp::progress() { return impl_->progress(); }
 bool Tcp::wait(std::chrono::milliseconds most) { return impl_->wait(static_cast<int>(most.count())); }
 int Tcp::descriptor() const { return impl_->descriptor(); }
 void Tcp::close_within(std::chrono::milliseconds patience) { impl_->close(patience); }
+bool Tcp::is_connected(int peer) const { return impl_->is_connected(peer); }
 void Tcp::check_links() { impl_->check_links(); }
 void Tcp::cut() { impl_->cut(); }
 void Tcp::release(Incoming& incoming) { impl_->release(incoming); }

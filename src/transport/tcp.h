@@ -66,6 +66,8 @@ class Tcp final : public Network {
   void close() override { close_within(std::chrono::seconds(2)); }
   void close_within(std::chrono::milliseconds patience) override;
 
+  bool is_connected(int peer) const override;
+
   /// How long a host that is cut off may be silent before its ranks are lost.
   static constexpr std::chrono::seconds kLiveness{8};
 

@@ -46,6 +46,7 @@ class Tcp::Impl final : Inbox {
   bool progress();
   bool wait(int milliseconds);
   void close(std::chrono::milliseconds patience);
+  bool is_connected(int peer) const;
   void check_links();
   void cut();
   void release(Incoming& incoming);

@@ -108,7 +108,8 @@ TcpReceiver::Result TcpReceiver::take_apart(Inbox& inbox) {
       if (!wire::makes_sense(header_)) {
         return break_off(
             Result::garbled,
-            fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes, between {} and {}",
+            fmt::format("sent bytes that make no sense: a header of kind {:#x} and {} bytes, with {} and {} of filler "
+                        "around them",
                         static_cast<std::uint32_t>(header_.kind), header_.bytes, header_.lead, header_.tail));
       }
       if (header_.kind == wire::Kind::goodbye) return Result::goodbye;

@@ -140,6 +140,9 @@ class Network : public Transport {
   /// The same as close(), for as long as `patience` at most.
   virtual void close_within(std::chrono::milliseconds patience) = 0;
 
+  /// Whether there is a connection, or one is being made.
+  virtual bool is_connected(int peer) const = 0;
+
   /// Looks for peers whose hosts are cut off; they are lost. To be called now and then, as it takes system calls.
   virtual void check_links() = 0;
 

@@ -84,6 +84,24 @@ TEST_F(TlsPair, NeedsTheSameKey) {
   EXPECT_THROW(shake(client, server), PeerError);
 }
 
+TEST_F(TlsPair, SaysWhyKeysAreNotExchanged) {
+  const auto message_after = [&](const std::string& said) {
+    Tls client(ends_[0], Tls::Role::client, key_);
+    EXPECT_FALSE(client.shake());
+    EXPECT_EQ(::send(ends_[1], said.data(), said.size(), 0), static_cast<ssize_t>(said.size()));
+    if (said.empty()) ::shutdown(ends_[1], SHUT_WR);
+    try {
+      client.shake();
+    } catch (const PeerError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  EXPECT_EQ(message_after("220 mail.example ESMTP ready\r\n"),
+            "keys could not be exchanged: what came does not fit this connection's key");
+  EXPECT_EQ(message_after(""), "keys could not be exchanged: the other end hung up");
+}
+
 TEST_F(TlsPair, TakesNothingThatWasChangedOnTheWay) {
   Tls client(ends_[0], Tls::Role::client, key_);
   Tls server(ends_[1], Tls::Role::server, key_);

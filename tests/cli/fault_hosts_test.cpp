@@ -1,4 +1,5 @@
 // Faults between hosts, which are network namespaces here: where those can't be had, these tests are skipped.
+#include "cli/left_behind.h"
 #include "cli/netlab.h"
 #include "support/launched.h"
 
@@ -6,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +18,8 @@ namespace {
 
 class HostFault : public test::NetlabTest {
  protected:
+  HostFault() { std::filesystem::create_symlink(TRIREME_FAULT, program_); }
+
   static Ran shell(const std::string& script) { return run({"/bin/sh", "-c", script}, 60s); }
 
   // The example on all hosts; what happens to one rank does not end the others. Each line of a rank's error begins with
@@ -24,8 +29,9 @@ class HostFault : public test::NetlabTest {
         R"(TRIREME_LOG=info "$@" {} 2>&1 | while read -r line; do case "$line" in )"
         R"(*": allreduce of "*" runs by "*) : > {}/$RANK ;; "trireme: "*) ;; *) echo "$(date +%s.%N) $line" ;; esac; done)",
         arguments, at_work_ / ".");
-    return shell(fmt::format("({}) & '{}' each --name {} sh -c '{}' rank '{}'; rm -f {}/*; wait", meanwhile,
-                             TRIREME_NETLAB, name(), rank, TRIREME_FAULT, at_work_ / "."));
+    return shell(
+        fmt::format("({}) & TMPDIR={} XDG_RUNTIME_DIR={} '{}' each --name {} sh -c '{}' rank '{}'; rm -f {}/*; wait",
+                    meanwhile, scratch_ / ".", scratch_ / ".", TRIREME_NETLAB, name(), rank, program_, at_work_ / "."));
   }
 
   std::string when_all_are_at_work() const {
@@ -33,6 +39,9 @@ class HostFault : public test::NetlabTest {
   }
 
   TemporaryFolder at_work_;
+  TemporaryFolder scratch_;  // for what ranks write themselves
+  TemporaryFolder folder_;
+  const std::string program_ = folder_ / "fault";  // by a path that no other test's processes have
 };
 
 // "[1] 1794809054.5 rank 2 ..." says when.
@@ -80,6 +89,7 @@ TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {
 }
 
 TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
+  const std::set<std::string> before = shared_files();
   std::mt19937 random(23);
   for (int i = 0; i < 25; ++i) {
     const int rank = std::uniform_int_distribution(0, 2)(random);
@@ -89,7 +99,10 @@ TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
     ASSERT_LT(std::chrono::steady_clock::now() - begin, 30s) << ran.out << ran.err;
     const auto named = lines_with(ran.out, fmt::format("rank {} (", rank));
     ASSERT_EQ(named.size(), 2U) << "run " << i << ": " << ran.out << ran.err;
+    ASSERT_EQ(running(program_), std::vector<std::string>());
   }
+  EXPECT_EQ(shared_files(), before);
+  EXPECT_TRUE(scratch_.empty());
 }
 
 }  // namespace

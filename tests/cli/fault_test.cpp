@@ -1,5 +1,6 @@
 // Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the
 // report say of it.
+#include "cli/left_behind.h"
 #include "support/launched.h"
 
 #include <fmt/format.h>
@@ -224,25 +225,6 @@ TEST_P(Fault, WhatARankSaysIsNotLostWithIt) {
   const Ran ran = fault({"--kill", "1", "--after", "100ms"});
   EXPECT_EQ(ran.status, 137) << ran.err;
   EXPECT_EQ(ran.out, "[1] now: kill\n");
-}
-
-std::set<std::string> shared_files() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    const std::string name = entry.path().filename();
-    if (contains(name, "trireme")) names.insert(name);
-  }
-  return names;
-}
-
-// Processes that were started by this path.
-std::vector<std::string> running(const std::string& program) {
-  std::vector<std::string> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string command = read_whole(entry.path() / "cmdline");
-    if (contains(command, program)) found.push_back(entry.path().filename().string() + ": " + command);
-  }
-  return found;
 }
 
 // At any moment, from before the ranks have met until well into their work. The launcher would end those that hang, so

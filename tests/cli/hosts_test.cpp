@@ -41,7 +41,7 @@ TEST(Hosts, KeepStrangersOut) {
   const PidFiles pids;
   Started started(
       launch("a:1,b:1", agents.plain(),
-             "echo $TRIREME_RENDEZVOUS;" + pids.script() + "trap 'exit 0' TERM; while :; do sleep 0.05; done"));
+             "trap 'exit 0' TERM; echo $TRIREME_RENDEZVOUS;" + pids.script() + "while :; do sleep 0.05; done"));
   pids.wait_for(2);
   ASSERT_TRUE(comes_true([&] { return sorted_lines(started.out()).size() == 2; }));
   const auto port = rendezvous::parse_host_and_port(sorted_lines(started.out())[0].substr(4))->port;
@@ -115,6 +115,7 @@ TEST(Hosts, GetTheirVariables) {
   EXPECT_EQ(ran.out, "[0] 1 3 4\n") << ran.err;
   EXPECT_EQ(named.out, "[0] 1 2\n") << named.err;
   EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "NOT_SET"})).err, "--env NOT_SET"));
+  EXPECT_TRUE(contains(run(launch("a:1", agent, show, {"--env", "=3"})).err, "--env '=3': a variable has a name"));
 }
 
 // What the launcher says goes before what its own environment says.
@@ -202,14 +203,16 @@ TEST(HostsRefuse, WhatTheyCantDo) {
 TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
   const Agents agents;
   const PidFiles pids;
-  const std::string program = agents.script("program", pids.script() + "exec sleep 100");
+  const std::string program =
+      agents.script("program", "trap '' TERM;" + pids.script() + "while :; do sleep 0.05; done");
   const std::string folder = std::filesystem::path(program).parent_path();
   // On host b the path has nothing of the kind.
   const std::string agent = agents.with_trouble("export PATH=/usr/bin:/bin");
   const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
-                       "a:2,b:2", "--agent", agent, "program"});
+                       "a:2,b:2", "--agent", agent, "--grace", "2s", "program"});
   EXPECT_EQ(ran.status, 127);
   EXPECT_TRUE(contains(ran.err, "host b: program can't be started: No such file")) << ran.err;
+  expect_gone(pids.wait_for(2));  // those of host a, which had begun
 }
 
 TEST(HostsRefuse, WrongUse) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace trireme {
@@ -53,6 +54,30 @@ TEST_F(Netlab, NamesAHostThatIsCutOff) {
   }
   EXPECT_EQ(lines_with(started.err(), "*  ").size(), 1U) << started.err();
   EXPECT_EQ(lines_with(started.err(), "*    2  ").size(), 1U) << started.err();
+}
+
+// Ranks 0 and 2 wait for rank 1, so that nothing is said, and nobody would notice by himself.
+TEST_F(Netlab, NamesAHostThatIsCutOffWhileRanksMeet) {
+  Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", "/bin/sh", "-c",
+                                         fmt::format("[ $RANK = 1 ] || '{}'; exec sleep 100", TRIREME_HELLO)}));
+  const auto connections = [] {
+    return run({TRIREME_NETLAB, "run", "--name", name(), "2", "ss", "-Htn", "state", "established"}).out;
+  };
+  // The agent of that host has been at the rendezvous before.
+  ASSERT_TRUE(comes_true([&] {
+    return contains(started.err(), "rank 2: started by") && sorted_lines(connections()).size() == 1;
+  })) << started.err();
+  std::this_thread::sleep_for(1s);  // until both have proved the secret
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-switch link set port2 down", name())}).status, 0);
+  EXPECT_TRUE(comes_true([&] {
+    const std::string err = started.err();
+    return lines_with(err, "[0] hello: rank 2 (").size() == 1 &&
+           lines_with(err, "[2] hello: trireme run (").size() == 1;
+  })) << started.err();
+  EXPECT_TRUE(contains(started.err(), ") is lost: ")) << started.err();
+  EXPECT_TRUE(contains(started.err(), ", is lost (")) << started.err();
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 143) << started.err();
 }
 
 // Whoever gives up first, and though the others are ended soon after that.

@@ -2,6 +2,7 @@
 #include "cli/launch.h"
 #include "rendezvous/client.h"
 #include "rendezvous/socket.h"
+#include "transport/wire.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/socket.h>
 #include <thread>
 #include <vector>
 
@@ -204,6 +206,36 @@ TEST(Run, GivesEachJobASecretThatTheProcessListDoesNotShow) {
   EXPECT_EQ(secrets.size(), 2);
 }
 
+// What a rank says of one who comes to its port without a secret tells what it asks of its peers.
+TEST(Run, EncryptsBetweenRanksIfAsked) {
+  for (const bool encrypt : {false, true}) {
+    std::vector<std::string> options{"--env", "TRIREME_TRANSPORT=tcp", "--env", "TRIREME_LOG=info"};
+    if (encrypt) options.emplace_back("--encrypt");
+    const Ran hello = run_ranks(2, fmt::format("exec '{}'", TRIREME_HELLO), options);
+    EXPECT_EQ(hello.status, 0) << hello.err;
+    Started started(launch(2, fmt::format("exec '{}'", TRIREME_FAULT), options));
+    ASSERT_TRUE(comes_true([&] { return are_at_work(2, started.err()); })) << started.err();
+    for (const int rank : {0, 1}) {
+      const std::string said = fmt::format("trireme: rank {}: peers reach it at ", rank);
+      const auto lines = lines_with(started.err(), said);
+      ASSERT_EQ(lines.size(), 1U) << started.err();
+      const std::string rest = lines[0].substr(lines[0].find(said) + said.size());
+      const auto address = rendezvous::parse_host_and_port(rest.substr(0, rest.find(',')));
+      ASSERT_TRUE(address.has_value()) << lines[0];
+      const auto stranger =
+          rendezvous::connect_to(rendezvous::resolve(address->host, address->port).front(), Clock::now() + 20s);
+      const transport::wire::Hello words;
+      ASSERT_EQ(::send(stranger.get(), &words, sizeof words, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof words));
+      EXPECT_TRUE(comes_true([&] {
+        return contains(started.err(), fmt::format("came to rank {}, but it has no secret, and this rank a secret, {}:",
+                                                   rank, encrypt ? "and encrypts" : "and does not encrypt"));
+      })) << started.err();
+    }
+    started.signal(SIGTERM);
+    EXPECT_EQ(started.wait(), 128 + SIGTERM) << started.err();
+  }
+}
+
 // A stranger is told of, but not by those who bring ranks together.
 TEST(Run, LetsRanksMeetThoughNobodyReadsOfStrangers) {
   std::array<int, 2> ends{};
@@ -273,6 +305,17 @@ TEST(RunRefuses, WrongUse) {
   refuses({"-n", "2", "--grace", "5", "true"}, "5");
   refuses({"-n", "2", "--grace", "-5s", "true"}, "-5s");
   refuses({"-n", "2", "--timeout", "soon", "true"}, "soon");
+  // What the launcher has to know as well, or ranks would not get it.
+  for (const std::string value : {"", "=1", "=0"}) {
+    refuses({"-n", "2", "--env", "TRIREME_ENCRYPT" + value, "true"},
+            "run: --env TRIREME_ENCRYPT: the launcher and all");
+  }
+  for (const std::string name : {"TRIREME_SECRET", "TRIREME_SECRET_FILE"}) {
+    for (const std::string value : {"", "=sixteen letters or more"}) {
+      refuses({"-n", "2", "--env", name + value, "true"},
+              fmt::format("run: --env {}: the launcher needs it too", name));
+    }
+  }
   const Ran help = run({TRIREME_PROGRAM, "run", "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_TRUE(contains(help.out, "trireme run -n 4 ./program"));

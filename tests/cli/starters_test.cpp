@@ -64,6 +64,20 @@ TEST(Starters, Torchrun) {
              4, "torchrun");
 }
 
+TEST(Starters, AProgramThatNobodyStartedSaysHow) {
+  const Ran ran = run_script("env -i " TRIREME_HELLO);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_EQ(count(ran.err, "this process was not started as a rank"), 1) << ran.err;
+  EXPECT_EQ(count(ran.err, "trireme run -n 4"), 1) << ran.err;
+}
+
+TEST(Starters, ByHand) {
+  const int port = rendezvous::Server("127.0.0.1", 0, 1).port();  // free again
+  expect_all(run_with(2, fmt::format("RANK=$i WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", port)), 2,
+             "RANK and MASTER_ADDR");
+}
+
 TEST(Starters, TorchrunsEnvironment) {
   const rendezvous::Server agent("127.0.0.1", 0, 1);  // has MASTER_PORT
   expect_all(run_with(4, fmt::format("RANK=$i WORLD_SIZE=4 LOCAL_RANK=$i LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 "

@@ -109,6 +109,7 @@ Cluster::Cluster(Way way, int ranks, std::chrono::milliseconds patience, const F
   Table table(ranks);
   std::vector<std::optional<Communicator>> joined(ranks);
   std::vector<std::thread> threads;
+  threads.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       Joining joining{.rank = rank, .ranks = ranks, .exchange = {}, .board = Board::inherited(ranks)};
@@ -145,6 +146,7 @@ std::vector<std::string> Cluster::outcomes(const std::function<void(Communicator
   }
   for (std::thread& thread : threads) thread.join();
   std::vector<std::string> texts;
+  texts.reserve(thrown.size());
   for (const std::exception_ptr& error : thrown) texts.push_back(describe(error));
   return texts;
 }

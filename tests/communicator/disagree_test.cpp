@@ -1,5 +1,6 @@
 // Ranks that call different things: all of them hear so, with both calls, soon.
 #include "communicator/cluster.h"
+#include "communicator/collectives.h"
 #include "support/random.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <thread>
+#include <utility>
 
 namespace trireme::test {
 namespace {
@@ -313,6 +315,20 @@ TEST_P(Disagree, Messages) {
         w.receive(m, 0);
       },
       {"500000 f32", "500000 f64"});
+}
+
+// Sizes of one class are chosen for alike, whichever of them comes first, even if it is only asked about.
+TEST_P(Disagree, NotBecauseOneRankAskedWhatWouldRun) {
+  for (const auto& [asked, called] : {std::pair(4096, 5000), std::pair(5000, 4096)}) {
+    for (const Collective collective : {Collective::allreduce, Collective::broadcast, Collective::reduce}) {
+      Cluster cluster(GetParam(), 4, seconds(30));
+      const std::string said = cluster[0].explain(trireme::to_string(collective), asked);
+      const Case c{.collective = collective, .elements = static_cast<std::size_t>(called), .dtype = Dtype::u8};
+      cluster.run([&](Communicator& world) {
+        EXPECT_EQ(perform(world, c), "") << c.describe(4) << ", rank " << world.rank() << ", after: " << said;
+      });
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Disagree, ::testing::Values(Way::inproc, Way::shm, Way::tcp, Way::two_hosts),

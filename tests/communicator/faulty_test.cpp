@@ -97,6 +97,29 @@ TEST_P(Faulty, WhatIsCutShortMakesNoSense) {
 
 TEST_P(Faulty, WhatIsCorruptedMakesNoSense) { expect_all_say(outcomes_with(Fault::Kind::corrupt), "ProtocolError"); }
 
+// Calls that come later use the same memory again: what came twice must not be taken for what they wait for.
+TEST_P(Faulty, WhatComesTwiceIsRefusedOrDoesNoHarm) {
+  for (int after = 0; after < 12; after += 3) {
+    Cluster cluster(Way::tcp, kRanks, 20s, [&](int rank) -> std::optional<FaultPlan> {
+      if (rank != sender()) return std::nullopt;
+      return FaultPlan{.faults = {{.kind = Fault::Kind::repeat, .after = after, .times = 4}}};
+    });
+    const std::vector<std::string> said = cluster.outcomes([&](Communicator& world) {
+      for (const std::size_t elements : {std::size_t{1000}, std::size_t{1000}, std::size_t{1'000'000}}) {
+        Case c = a_case();
+        c.elements = elements;
+        EXPECT_EQ(perform(world, c), "");
+        world.barrier();
+      }
+    });
+    for (const std::string& each : said) {
+      const bool refused = each.starts_with("ProtocolError: rank " + std::to_string(sender()) + " ") &&
+                           each.find("sent a message twice") != std::string::npos;
+      EXPECT_TRUE(each.empty() || refused) << each;
+    }
+  }
+}
+
 TEST_P(Faulty, WhoIsKilledIsNamed) {
   const std::vector<std::string> said = outcomes_with(Fault::Kind::kill);
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -108,6 +131,30 @@ TEST_P(Faulty, WhoIsKilledIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(Collectives, Faulty, ::testing::ValuesIn(kEvery),
                          [](const auto& test) { return std::string(to_string(test.param)); });
+
+// Which number a split has is not for the test to know, so the stranger tries some.
+TEST(FaultySplit, WhoIsNoMemberIsRefused) {
+  Cluster cluster(Way::tcp, 3, 10s, [&](int rank) -> std::optional<FaultPlan> {
+    if (rank != 2) return std::nullopt;
+    FaultPlan plan;
+    for (std::uint32_t context = 2; context < 8; ++context) {
+      plan.faults.push_back({.kind = Fault::Kind::corrupt, .after = 20, .context = context});
+    }
+    return plan;
+  });
+  const std::vector<std::string> said = cluster.outcomes([&](Communicator& world) {
+    Communicator half = world.split(world.rank() == 2 ? 1 : 0, 0);
+    std::vector<float> data(1000);
+    for (int i = 0; i < 100; ++i) {
+      world.allreduce(data);
+      half.allreduce(data);
+    }
+  });
+  for (const std::string& each : said) {
+    EXPECT_TRUE(each.starts_with("ProtocolError: rank 2 ")) << each;
+    EXPECT_NE(each.find("sent a message of a communicator that it is not in"), std::string::npos) << each;
+  }
+}
 
 }  // namespace
 }  // namespace trireme::test

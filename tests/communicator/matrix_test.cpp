@@ -77,6 +77,7 @@ void run_all(Cluster& cluster, const std::vector<Case>& cases) {
 using Combination = std::tuple<Way, Collective>;
 
 class Matrix : public ::testing::TestWithParam<Combination> {};
+class Slots : public Matrix {};
 class Crowd : public Matrix {};
 
 std::string name_of(const ::testing::TestParamInfo<Combination>& info) {
@@ -136,6 +137,22 @@ TEST_P(Matrix, ManySegments) {
   }
 }
 
+// Each rank's share is cut into more segments than are under way at once, so that what the first of them used is used
+// again.
+TEST_P(Slots, AreUsedAgain) {
+  if (kEffort == 1) GTEST_SKIP() << "so much takes too long with a sanitizer";
+  const auto [way, collective] = GetParam();
+  constexpr int kRanks = 3;
+  constexpr std::size_t kShare = 2'200'007;  // of f64: 68 segments
+  const bool whole =
+      collective == Collective::allreduce || collective == Collective::broadcast || collective == Collective::reduce;
+  std::vector<Case> cases = cases_of(collective, kRanks, {whole ? kRanks * kShare : kShare}, false);
+  std::erase_if(cases, [](const Case& c) { return is_rooted(c.collective) && c.root != 1; });
+  for (Case& c : cases) c.dtype = Dtype::f64;
+  Cluster cluster(way, kRanks);
+  run_all(cluster, cases);
+}
+
 // Plans of so many ranks lend otherwise, and divide averages at the end.
 TEST_P(Crowd, OfMoreThanSixtyFour) {
   const auto [way, collective] = GetParam();
@@ -151,6 +168,7 @@ TEST_P(Crowd, OfMoreThanSixtyFour) {
 INSTANTIATE_TEST_SUITE_P(
     All, Matrix, ::testing::ValuesIn(combinations({Way::inproc, Way::shm, Way::tcp, Way::two_hosts, Way::interleaved})),
     name_of);
+INSTANTIATE_TEST_SUITE_P(All, Slots, ::testing::ValuesIn(combinations({Way::shm, Way::tcp})), name_of);
 INSTANTIATE_TEST_SUITE_P(All, Crowd, ::testing::ValuesIn(combinations({Way::inproc, Way::two_hosts})), name_of);
 
 }  // namespace

@@ -80,9 +80,9 @@ inline double reduced(Op op, Dtype dtype, std::uint32_t seed, int ranks, std::si
       default: all += one; break;
     }
   }
-  if (op != Op::average) return static_cast<double>(all);
-  if (is_integer(dtype)) return static_cast<double>(all / ranks);
-  return static_cast<double>(all) / ranks;
+  if (op == Op::average && !is_integer(dtype)) return static_cast<double>(all) / ranks;
+  if (op == Op::average) all /= ranks;
+  return static_cast<double>(all);
 }
 
 /// Memory between guards, in a window or not.

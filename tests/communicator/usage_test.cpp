@@ -90,6 +90,12 @@ TEST_P(Usage, Algorithms) {
   std::vector<float> other(12);
   expect_refused("only direct can",
                  [&](Communicator& w) { w.all_to_all(data_, shares, other, shares, {.algorithm = "factored"}); });
+  const auto next = [](const Communicator& w) { return (w.rank() + 1) % w.ranks(); };
+  const std::string says = "a message has no algorithm: leave out 'ring'";
+  expect_refused(says, [&](Communicator& w) { w.send(data_, next(w), {.algorithm = "ring"}); });
+  expect_refused(says, [&](Communicator& w) { w.receive(data_, next(w), {.algorithm = "ring"}); });
+  expect_refused(says, [&](Communicator& w) { (void)w.send_async(data_, next(w), {.algorithm = "ring"}); });
+  expect_refused(says, [&](Communicator& w) { (void)w.receive_async(data_, next(w), {.algorithm = "ring"}); });
 }
 
 TEST_P(Usage, Ranks) {
@@ -152,6 +158,25 @@ TEST_P(Usage, SizesThatNoMemoryHas) {
 
 TEST_P(Usage, DeadlinesBeforeTheBeginning) {
   expect_refused("deadline", [&](Communicator& w) { w.barrier({.deadline = std::chrono::milliseconds(-1)}); });
+}
+
+// A message that was refused is not waited for: the next one is the first.
+TEST_P(Usage, MessagesThatAreRefusedDoNotCount) {
+  const CallOptions wrong{.deadline = std::chrono::milliseconds(-1)};
+  Cluster cluster(GetParam(), 2, std::chrono::seconds(10));
+  cluster.run([&](Communicator& world) {
+    std::vector<int> data = {7, 8, 9};
+    if (world.rank() == 0) {
+      EXPECT_NE(usage_error([&] { world.send(data, 1, wrong); }).find("deadline"), std::string::npos);
+      EXPECT_NE(usage_error([&] { (void)world.send_async(data, 1, wrong); }).find("deadline"), std::string::npos);
+      world.send(data, 1);
+    } else {
+      std::vector<int> got(3);
+      EXPECT_NE(usage_error([&] { world.receive(got, 0, wrong); }).find("deadline"), std::string::npos);
+      world.receive(got, 0);
+      EXPECT_EQ(got, data);
+    }
+  });
 }
 
 // `in` and `out` may start at one address where a rank sends or receives nothing.

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <optional>
 
 namespace trireme::rendezvous {
@@ -216,6 +218,38 @@ TEST(Death, IsToldSoonEvenIfNobodySaysHowItCameAbout) {
   expect_in(message_of<PeerError>([&] { client.exchange("", soon()); }),
             {"rank 1 (a stranger) hung up without a goodbye"});
   EXPECT_LT(seconds_since(start), 30);
+}
+
+int option_of(int socket, int level, int option) {
+  int value = 0;
+  socklen_t bytes = sizeof value;
+  EXPECT_EQ(::getsockopt(socket, level, option, &value, &bytes), 0);
+  return value;
+}
+
+// A port of a connection of this process; 0: the descriptor is none.
+int port_of(int socket, decltype(::getpeername)* get) {
+  sockaddr_in address{};
+  socklen_t bytes = sizeof address;
+  if (get(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0 || address.sin_family != AF_INET) return 0;
+  return ntohs(address.sin_port);
+}
+
+// A host that is cut off just says nothing: where nothing is sent, the system has to ask. The netlab's tests cut one.
+TEST(Death, OfAHostIsLookedForAtBothEnds) {
+  const Server server("127.0.0.1", 0, 2);
+  const Client client(place_at(server.port(), 0, 2), 10s);
+  int ends = 0;
+  for (int socket = 0; socket < 1024; ++socket) {
+    const int there = port_of(socket, ::getpeername);
+    if (there == 0 || (there != server.port() && port_of(socket, ::getsockname) != server.port())) continue;
+    ++ends;
+    EXPECT_EQ(option_of(socket, SOL_SOCKET, SO_KEEPALIVE), 1);
+    EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE) +
+                  option_of(socket, IPPROTO_TCP, TCP_KEEPINTVL) * option_of(socket, IPPROTO_TCP, TCP_KEEPCNT),
+              8);
+  }
+  EXPECT_EQ(ends, 2);
 }
 
 TEST(Death, BetweenExchangesIsToldAtTheNext) {

@@ -94,6 +94,18 @@ TEST(Notice, OfAServerThatWasKilledIsTakenAway) {
   EXPECT_TRUE(folder.empty());
 }
 
+// Others may put what they like where a notice is looked for. To open this would wait for somebody who writes to it.
+TEST(Notice, ThatIsNoFileIsNotWaitedFor) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "notice";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  for (const std::string& message :
+       {test::usage_error([&] { read_notice(path); }), test::usage_error([&] { Notice(path, 4711); }),
+        test::usage_error([&] { Client({.rank = 1, .ranks = 2, .host = "127.0.0.1", .notice = path}, 20s); })}) {
+    EXPECT_NE(message.find(path + " is no file, so it is not believed"), std::string::npos) << message;
+  }
+}
+
 TEST(Notice, CantBeWrittenWhereThereIsNoFolder) { EXPECT_THROW(Notice("/no/such/folder/notice", 1), SystemError); }
 
 TEST(Notice, HasANameOfItsOwnForEachJob) {

@@ -128,6 +128,50 @@ TEST(Secrets, AreAskedOfTheServerToo) {
   }
 }
 
+// The body of the next frame that comes.
+std::string hear_frame(const Descriptor& socket) {
+  FrameReader reader;
+  while (true) {
+    std::array<char, 4096> buffer{};
+    const ssize_t count = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
+    if (count <= 0) return {};
+    std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+    while (!bytes.empty()) {
+      if (const auto frame = reader.take(bytes)) return frame->body;
+    }
+  }
+}
+
+// Proves the secret to the first that comes, and says this where keys are to be exchanged.
+void serve_without_keys(const Descriptor& listener, const std::string& said) {
+  wait_for(listener, POLLIN, soon());
+  const Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto say = [&](std::string_view bytes) { ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); };
+  const std::string hello = hear_frame(socket);
+  const std::string challenge = body(Challenge{.nonce = fresh_nonce(), .who = "trireme run (there:17)"});
+  say(frame(Kind::challenge, challenge));
+  hear_frame(socket);
+  say(frame(Kind::welcome, as_text(server_proof(guarded().secret, hello, challenge))));
+  wait_for(socket, POLLIN, soon());  // for the client's part of the keys
+  say(said);
+  ::shutdown(socket.get(), SHUT_WR);
+  std::array<char, 4096> buffer{};
+  while (::recv(socket.get(), buffer.data(), buffer.size(), 0) > 0) continue;
+}
+
+TEST(Secrets, AreNotEnoughWhereAllIsEncrypted) {
+  for (const std::string said : {"220 mail.example ESMTP ready\r\n", ""}) {
+    const Descriptor listener = listen_at("127.0.0.1", 0);
+    const std::uint16_t port = local_port(listener);
+    std::thread server([&] { serve_without_keys(listener, said); });
+    expect_in(message_of<PeerError>([&] { Client(place_at(port, 1, 2), 10s, guarded(true)); }),
+              {"rank 1 can't encrypt what it says to trireme run (there:17), which runs the rendezvous at 127.0.0.1:" +
+                   std::to_string(port),
+               "keys could not be exchanged: ", said.empty() ? "hung up" : "does not fit this connection's key"});
+    server.join();
+  }
+}
+
 // Who only asks whether the job's server is there is no stranger, if it proves the secret.
 TEST(Secrets, LetVisitorsIn) {
   for (const bool encrypt : {false, true}) {

@@ -92,6 +92,7 @@ class Party final : public transport::Inbox {
 
   std::vector<Arrival> arrivals;
   std::vector<std::pair<int, std::string>> losses;
+  std::vector<int> garblers;  // of those, who sent what makes no sense
   std::vector<int> goodbyes;
   int answers = 0;  // that came back to this rank
 
@@ -179,6 +180,10 @@ class Party final : public transport::Inbox {
   }
 
   void lost(int peer, const std::string& why) override { losses.emplace_back(peer, why); }
+  void garbled(int peer, const std::string& why) override {
+    garblers.push_back(peer);
+    lost(peer, why);
+  }
   void closed(int peer) override { goodbyes.push_back(peer); }
 
  private:

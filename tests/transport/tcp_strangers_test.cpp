@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme::test {
@@ -137,6 +138,17 @@ class TcpLiar : public ::testing::Test {
     ASSERT_TRUE(cluster_.until([&] { return cluster_[1].arrivals.size() == before + 1; }));
   }
 
+  /// Says a message and a goodbye byte by byte.
+  void expect_understood(std::string_view words) {
+    for (const char byte : words) {
+      liar_.say({&byte, 1});
+      cluster_.idle(std::chrono::milliseconds(0));
+    }
+    ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
+    EXPECT_EQ(cluster_[1].arrivals.size(), 1);
+    EXPECT_TRUE(cluster_[1].losses.empty());
+  }
+
   TcpCluster cluster_;
   Stranger liar_;
 };
@@ -146,13 +158,7 @@ TEST_F(TcpLiar, SpeaksTheTruthByteByByte) {
       bytes_of(Header{.bytes = 100, .envelope = {.context = 0, .sequence = 1, .call = {100, mix(3, 0, 1, 0)}}});
   for (const std::byte byte : content(0, 1, 0, 100)) words += static_cast<char>(byte);
   words += bytes_of(Header{.kind = Kind::goodbye});
-  for (const char byte : words) {
-    liar_.say({&byte, 1});
-    cluster_.idle(std::chrono::milliseconds(0));
-  }
-  ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
-  EXPECT_EQ(cluster_[1].arrivals.size(), 1);
-  EXPECT_TRUE(cluster_[1].losses.empty());
+  expect_understood(words);
 }
 
 TEST_F(TcpLiar, MayFillUpTheStreamByteByByte) {
@@ -161,23 +167,19 @@ TEST_F(TcpLiar, MayFillUpTheStreamByteByByte) {
   words += "12345";
   for (const std::byte byte : content(0, 1, 0, 100)) words += static_cast<char>(byte);
   words += std::string(31, 'x') + bytes_of(Header{.kind = Kind::goodbye});
-  for (const char byte : words) {
-    liar_.say({&byte, 1});
-    cluster_.idle(std::chrono::milliseconds(0));
-  }
-  ASSERT_TRUE(cluster_.until([&] { return cluster_[1].goodbyes.size() == 1; }));
-  EXPECT_EQ(cluster_[1].arrivals.size(), 1);
-  EXPECT_TRUE(cluster_[1].losses.empty());
+  expect_understood(words);
 }
 
 TEST_F(TcpLiar, ClaimsTooMuchFillerBefore) {
   liar_.say(bytes_of(Header{.lead = transport::wire::kGrain, .bytes = 10}));
-  expect_lost("sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, between 32 and 0");
+  expect_lost(
+      "sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, with 32 and 0 of filler around");
 }
 
 TEST_F(TcpLiar, ClaimsTooMuchFillerBehind) {
   liar_.say(bytes_of(Header{.tail = transport::wire::kGrain, .bytes = 10}));
-  expect_lost("sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, between 0 and 32");
+  expect_lost(
+      "sent bytes that make no sense: a header of kind 0x47534d54 and 10 bytes, with 0 and 32 of filler around");
 }
 
 TEST_F(TcpLiar, CutsFillerShort) {
