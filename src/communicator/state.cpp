@@ -243,7 +243,7 @@ void Communicator::State::place_blocks(Operation& operation, const Request& requ
 void Communicator::State::place_scratch(Operation& operation) const {
   const std::size_t bytes = bytes_of(operation.call.dtype);
   std::size_t needed = 0;
-  const auto lacks = [&](std::size_t i) { return operation.plan->written[i] && operation.blocks[i].work == nullptr; };
+  const auto lacks = [&](std::size_t i) { return operation.blocks[i].work == nullptr && operation.plan->written[i]; };
   for (std::size_t i = 0; i < operation.blocks.size(); ++i) {
     if (lacks(i)) needed += operation.blocks[i].elements;
   }

@@ -89,6 +89,10 @@ void convert(Dtype to_dtype, std::byte* to, Dtype from_dtype, const std::byte* f
     fold(Op::sum, to_dtype, {&to, 1}, {&from, 1}, elements);
   } else if (is_in_float(to_dtype) && is_in_float(from_dtype)) {
     convert_halves(to_dtype, to, from_dtype, from, elements);
+  } else if (to_dtype == Dtype::f64 && from_dtype == Dtype::f32) {
+    convert_to_f64(to, from, elements);
+  } else if (to_dtype == Dtype::f32 && from_dtype == Dtype::f64) {
+    convert_to_f32(to, from, elements);
   } else {
     kConversions[static_cast<std::size_t>(to_dtype) * kDtypes + static_cast<std::size_t>(from_dtype)](to, from,
                                                                                                       elements);

@@ -1,4 +1,5 @@
-// The one loop of all folds, for the instruction set that is being compiled. Included once for each of them.
+// The loops of all folds, one for any and one for two sources into one destination, for the instruction set that is being
+// compiled. Included once for each of them.
 //
 // A block is four vectors: enough to hide the latency of an operation, few enough to stay in registers. Every source
 // is read and every destination written once. The last block, if not whole, goes through a buffer, so that nothing
@@ -31,14 +32,43 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   settle(a)                        gives results that have several forms, as not-a-number does, one of them
 // An Operation has apply(a, b), and is kArithmetic if results may need rounding, and may be divided. enter(a) and
 // leave(a) lead to the representation that it works in, and back.
+
+// Two sources into one destination, which is what small messages want: the whole blocks, without what the general case
+// has to look at for each of them. Returns where they end.
+template <class Format, class Operation>
+std::size_t fold_pair(const Fold& fold) {
+  using Element = typename Format::Element;
+  using Tag = typename Format::Tag;
+  const std::size_t block = 4 * hn::Lanes(Tag());
+  const auto* const first = reinterpret_cast<const Element*>(fold.sources[0]);
+  const auto* const second = reinterpret_cast<const Element*>(fold.sources[1]);
+  auto* const destination = reinterpret_cast<Element*>(fold.destinations[0]);
+  const std::size_t end = fold.end - (fold.end - fold.begin) % block;
+
+  for (std::size_t i = fold.begin; i < end; i += block) {
+    hn::Vec<Tag> a0, a1, a2, a3, b0, b1, b2, b3;
+    Format::load(first + i, a0, a1, a2, a3);
+    Format::load(second + i, b0, b1, b2, b3);
+    a0 = Operation::leave(Operation::apply(Operation::enter(a0), Operation::enter(b0)));
+    a1 = Operation::leave(Operation::apply(Operation::enter(a1), Operation::enter(b1)));
+    a2 = Operation::leave(Operation::apply(Operation::enter(a2), Operation::enter(b2)));
+    a3 = Operation::leave(Operation::apply(Operation::enter(a3), Operation::enter(b3)));
+    Format::store(Format::settle(a0), Format::settle(a1), Format::settle(a2), Format::settle(a3), destination + i);
+  }
+  return end;
+}
+
 template <class Format, class Operation>
 void fold_blocks(const Fold& fold) {
   using Element = typename Format::Element;
   using Tag = typename Format::Tag;
   const std::size_t block = 4 * hn::Lanes(Tag());
+  const bool pair = fold.sources.size() == 2 && fold.destinations.size() == 1 && fold.divisor == 1;
+  const std::size_t begin_of_rest = pair ? fold_pair<Format, Operation>(fold) : fold.begin;
+  if (begin_of_rest == fold.end) return;
   HWY_ALIGN Element buffer[4 * hn::MaxLanes(Tag())] = {};
 
-  for (std::size_t i = fold.begin; i < fold.end; i += block) {
+  for (std::size_t i = begin_of_rest; i < fold.end; i += block) {
     const std::size_t elements = std::min(block, fold.end - i);
     const auto block_of = [&](std::size_t source) HWY_ATTR {
       const Element* begin = reinterpret_cast<const Element*>(fold.sources[source]) + i;
