@@ -91,6 +91,11 @@ Descriptor begin_connection(const Address& address);
 /// The next connection of a listening socket; none: errno says why.
 Descriptor accept_connection(const Descriptor& listener);
 
+/// Lets only so much of a connection be on its way at once as a near host needs at most. Else many that send to one fill
+/// the queue before it, each as far as it can: some of it is lost, and some of them wait for the others. False if the
+/// other end seems to be far away, and the system's own measure stays: it may be near after all, behind such a queue.
+bool keep_queues_short(const Descriptor& connected);
+
 /// Where the other end of a connection is, for people.
 std::string peer_text(const Descriptor& socket);
 

@@ -106,6 +106,7 @@ void Tcp::Impl::flush(Connection& connection) {
   // Keys are still being exchanged: it goes on when something has come.
   const bool waits_to_read = connection.tls && connection.tls->waits_to_read();
   want_room(connection, result == TcpSender::Result::some && !waits_to_read);
+  if (connection.lacks_room && !connection.bounded) connection.bounded = keep_queues_short(connection.socket);
   if (result == TcpSender::Result::none) fail(connection.peer, reason(errno));
 }
 

@@ -159,7 +159,9 @@ void Tcp::Impl::open(Connection& connection) {
     connection.tls = std::make_unique<Tls>(connection.socket.get(), role, connection.said.key(guard_.secret));
   }
   const auto& there = peers_[connection.peer].address;
-  if (!connection.tls && there && Address::of(connection.socket).same_host(*there)) connection.sender.stay_on_host();
+  const bool on_host = there && Address::of(connection.socket).same_host(*there);
+  connection.bounded = on_host || keep_queues_short(connection.socket);
+  if (on_host && !connection.tls) connection.sender.stay_on_host();
   up_.push_back(&connection);
   flush(connection);
 }

@@ -65,6 +65,7 @@ class Tcp::Impl final : Inbox {
     State state = State::none;
     bool dialled_here = false;
     bool lacks_room = false;  // in the kernel, so that messages wait
+    bool bounded = false;     // in what may be on its way, or need not be
     bool farewell = false;    // has been said from here
     int dials = 0;
     std::chrono::steady_clock::time_point dialled_at{};  // first

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace trireme {
@@ -30,6 +32,33 @@ TEST_F(Netlab, RunsRanksOnAllHosts) {
   const Ran where = run(launch("1:1,2:1", {"/bin/sh", "-c", "echo ${TRIREME_RENDEZVOUS%:*} $MASTER_ADDR"}));
   EXPECT_EQ(sorted_lines(where.out), (std::vector<std::string>{"[0] 10.77.0.1 10.77.0.2", "[1] 10.77.0.1 10.77.0.2"}))
       << where.err;
+}
+
+// Of what ranks send to other hosts, little is on its way at a time. A connection that was made while the machine had too
+// much to do may look like one to a host far away.
+TEST_F(Netlab, KeepsQueuesShort) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  int bytes = 256 << 10;
+  socklen_t size = sizeof bytes;
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, size);
+  ::getsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, &size);  // as the system has it, with its own limit
+  ::close(socket);
+  const std::string bounded = fmt::format(",tb{},", bytes);
+  std::string sockets;
+  for (int tries = 0; tries < 5 && !contains(sockets, bounded); ++tries) {
+    Started started(launch("0:1,1:1", {"--env", "TRIREME_LOG=info", TRIREME_FAULT, "--deadline", "100s"}));
+    ASSERT_TRUE(comes_true([&] { return are_at_work(2, started.err()); })) << started.err();
+    for (const auto start = Clock::now(); seconds_since(start) < 3 && !contains(sockets, bounded);) {
+      std::this_thread::sleep_for(50ms);
+      sockets.clear();
+      for (const char* const host : {"0", "1"}) {
+        sockets += run({TRIREME_NETLAB, "run", "--name", name(), host, "ss", "-Htmn", "state", "established"}).out;
+      }
+    }
+    started.signal(SIGTERM);
+    started.wait();
+  }
+  EXPECT_TRUE(contains(sockets, bounded)) << sockets;
 }
 
 TEST_F(Netlab, NamesAHostThatIsCutOff) {
