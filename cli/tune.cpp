@@ -92,9 +92,9 @@ Link measure_link(Communicator& ring) {
 }
 
 /// What the link lets through at once after a rest: how many bytes more come in a time than its bandwidth explains. 0
-/// unless that is clearly more than what is in flight anyway.
+/// unless that is clearly more than what is in flight anyway, or than a bandwidth that is a little off would make it.
 double measure_burst(Communicator& ring, const Link& link) {
-  constexpr int kRepeats = 5;
+  constexpr int kRepeats = 9;
   constexpr auto kRest = std::chrono::milliseconds(20);
   double burst = 0;
   for (std::size_t bytes = std::size_t{64} << 10; bytes <= std::size_t{1} << 20; bytes *= 2) {
@@ -107,9 +107,12 @@ double measure_burst(Communicator& ring, const Link& link) {
       times.push_back(seconds_of([&] { shift(ring, out, in, 1); }));
     }
     ring.allreduce(times, Op::max);
-    burst = std::max(burst, static_cast<double>(bytes) - (median(times) - link.alpha.count()) * link.bandwidth);
+    // The least time, as for the bandwidth.
+    const double time = std::ranges::min(times) - link.alpha.count();
+    burst = std::max(burst, static_cast<double>(bytes) - time * link.bandwidth);
   }
-  return burst < 4 * link.alpha.count() * link.bandwidth ? 0 : burst;
+  constexpr double kLeast = 32 << 10;
+  return burst < std::max(kLeast, 2 * link.alpha.count() * link.bandwidth) ? 0 : burst;
 }
 
 /// What a message takes of a rank's time at one end: many small ones at once, so that nothing waits.
@@ -199,6 +202,12 @@ struct Comparison {
   double error() const { return predicted / measured - 1; }
 };
 
+/// What takes little time is repeated more often, so that something else that goes on for a moment is not the median.
+int repeats_for(double seconds) {
+  constexpr double kInAll = 0.5;
+  return static_cast<int>(std::clamp(kInAll / seconds, 5.0, 15.0));
+}
+
 std::vector<Comparison> compare(Communicator& world, Selector& selector, const std::vector<std::uint64_t>& sizes) {
   std::vector<Comparison> comparisons;
   const Topology topology = selector.topology();
@@ -208,16 +217,18 @@ std::vector<Comparison> compare(Communicator& world, Selector& selector, const s
     const Algorithm& chosen = *selector.pick(Collective::allreduce, bytes, "").algorithm;
     for (const Algorithm& algorithm : algorithms(Collective::allreduce)) {
       if (algorithm.served || !algorithm.accepts(world.ranks())) continue;
-      const double measured = measure(world, 5, [&] { world.allreduce(data, Op::max, {.algorithm = algorithm.name}); });
       const Setting setting = suited(algorithm, {.ranks = world.ranks()}, *network);
       const Simulated predicted =
           simulate(algorithm, setting, *network,
                    {.bytes = bytes, .reduce_rate = selector.tuning().reduce_rate, .segment_bytes = kSegmentBytes});
-      comparisons.push_back({.algorithm = &algorithm,
-                             .bytes = bytes,
-                             .measured = measured,
-                             .predicted = selector.expected({&algorithm, setting, predicted}).count(),
-                             .chosen = algorithm.name == chosen.name});
+      const double expected = selector.expected({&algorithm, setting, predicted}).count();
+      comparisons.push_back(
+          {.algorithm = &algorithm,
+           .bytes = bytes,
+           .measured = measure(world, repeats_for(expected),
+                               [&] { world.allreduce(data, Op::max, {.algorithm = algorithm.name}); }),
+           .predicted = expected,
+           .chosen = algorithm.name == chosen.name});
     }
   }
   return comparisons;

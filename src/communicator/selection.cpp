@@ -12,16 +12,17 @@
 namespace trireme {
 namespace {
 
-/// Consecutive ranks a host, if all hosts have as many.
+/// Consecutive ranks a host, if all hosts have as many; the last may have fewer. 0: they differ otherwise.
 int even_ranks_per_host(std::span<const int> hosts) {
-  std::size_t first = 1;
-  while (first < hosts.size() && hosts[first] == hosts[0]) ++first;
-  if (hosts.size() % first != 0) return 0;
-  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] != hosts[rank / first * first]) return 0;
-    if (rank >= first && hosts[rank] == hosts[rank - first]) return 0;
+  std::size_t each = 1;
+  while (each < hosts.size() && hosts[each] == hosts[0]) ++each;
+  std::set<int> seen;
+  for (std::size_t begin = 0; begin < hosts.size(); begin += each) {
+    const auto ranks = hosts.subspan(begin, std::min(each, hosts.size() - begin));
+    const bool alike = std::ranges::all_of(ranks, [&](int host) { return host == ranks.front(); });
+    if (!alike || !seen.insert(ranks.front()).second) return 0;
   }
-  return static_cast<int>(first);
+  return static_cast<int>(each);
 }
 
 const Algorithm* row(Collective collective, std::string_view name) {
@@ -156,7 +157,11 @@ Pick Selector::between_hosts(Collective collective, std::size_t bytes) const {
   constexpr std::size_t kFewBytes = std::size_t{128} << 10;
   constexpr int kFewRanks = 8;
   if (cores_ == Cores::shared && collective == Collective::allreduce && bytes <= kFewBytes && ranks_ <= kFewRanks) {
-    return by_name(collective, "parameter_server", "it has the fewest messages, and the ranks share too few cores");
+    // Both have the fewest. One rank that does it all for many others soon has done so with tiny messages only.
+    constexpr std::size_t kTiny = std::size_t{16} << 10;
+    constexpr int kNotMany = 4;
+    return by_name(collective, ranks_ > kNotMany && bytes <= kTiny ? "parameter_server" : "tree",
+                   "it has the fewest messages, and the ranks share too few cores");
   }
   const Topology network = topology();
   // The engine cuts messages by itself, so algorithms need not.

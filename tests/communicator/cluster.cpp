@@ -52,7 +52,8 @@ class Table {
 };
 
 int host_of(Way way, int rank, int ranks) {
-  if (way == Way::two_hosts) return rank < ranks / 2 ? 0 : 1;
+  // Of an odd number, sometimes the first host has one more, sometimes the last.
+  if (way == Way::two_hosts) return rank < (ranks % 4 == 3 ? ranks + 1 : ranks) / 2 ? 0 : 1;
   return way == Way::interleaved ? rank % 2 : 0;
 }
 
