@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -260,13 +261,21 @@ class LongRun {
     }
   }
 
+  ~LongRun() {
+    if (child_ < 0) return;
+    ::kill(child_, SIGTERM);
+    wait();
+  }
+  LongRun(const LongRun&) = delete;
+  LongRun& operator=(const LongRun&) = delete;
+
   pid_t id() const { return child_; }
   const std::vector<pid_t>& ranks() const { return ranks_; }
 
   // Its exit status; -1 if it was killed.
-  int wait() const {
+  int wait() {
     int status = 0;
-    ::waitpid(child_, &status, 0);
+    ::waitpid(std::exchange(child_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   std::string output() const { return read_whole(folder_ / "output"); }
@@ -278,7 +287,7 @@ class LongRun {
 };
 
 TEST(Bench, EndsAllThatItHasStartedWhenItIsInterrupted) {
-  const LongRun bench;
+  LongRun bench;
   ASSERT_EQ(bench.ranks().size(), 2U) << bench.output();
   ::kill(bench.id(), SIGTERM);
   EXPECT_EQ(bench.wait(), 128 + SIGTERM);
@@ -287,7 +296,7 @@ TEST(Bench, EndsAllThatItHasStartedWhenItIsInterrupted) {
 }
 
 TEST(Bench, SaysWhichRankIsGoneAndEndsTheOthers) {
-  const LongRun bench;
+  LongRun bench;
   ASSERT_EQ(bench.ranks().size(), 2U) << bench.output();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   ::kill(bench.ranks()[1], SIGKILL);

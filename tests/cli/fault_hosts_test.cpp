@@ -35,7 +35,8 @@ class HostFault : public test::NetlabTest {
   }
 
   std::string when_all_are_at_work() const {
-    return fmt::format("cd {}; until [ -e 0 ] && [ -e 1 ] && [ -e 2 ]; do sleep 0.05; done; ", at_work_ / ".");
+    return fmt::format("cd {}; for i in $(seq 600); do [ -e 0 ] && [ -e 1 ] && [ -e 2 ] && break; sleep 0.05; done; ",
+                       at_work_ / ".");
   }
 
   TemporaryFolder at_work_;

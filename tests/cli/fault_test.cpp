@@ -88,7 +88,7 @@ TEST_P(Fault, AKilledRankIsNamedSoon) {
 }
 
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
-  const Ran ran = fault({"--stop", "2", "--after", "100ms", "--deadline", "1s"});
+  const Ran ran = fault({"--stop", "2", "--after", "100ms", "--deadline", "3s"});
   EXPECT_EQ(ran.status, 1) << ran.err;
   const int pid = pid_of(ran, 2);
   for (const int rank : {0, 1, 3}) {
@@ -120,7 +120,7 @@ TEST_P(Fault, ARunThatTakesTooLongIsReportedOn) {
 }
 
 TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
-  const Ran ran = fault({"--stray", "1", "--after", "100ms", "--deadline", "1s"});
+  const Ran ran = fault({"--stray", "1", "--after", "100ms", "--deadline", "3s"});
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_EQ(lines_with(ran.err, ") for rank 1 (").size(), 3U) << ran.err;
   EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;

@@ -169,8 +169,10 @@ TEST(HostsReport, TellsOfALostHost) {
 TEST(HostsReport, SaysWhatIsNotKnownOfALostHost) {
   const Agents agents;
   const PidFiles pids;
-  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "exec sleep 100", {"--report"}));
+  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "echo up; exec sleep 100", {"--report"}));
   const auto all = pids.wait_for(2);
+  // What a rank says comes behind the news that it is there.
+  ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[1] up\n"); })) << started.err();
   agents.kill("b");
   EXPECT_EQ(started.wait(), 137) << started.err();
   EXPECT_TRUE(
@@ -186,7 +188,7 @@ void expect_last(const nlohmann::json& report, int straggler) {
   for (const auto& rank : report["stragglers"]) {
     if (rank["rank"] == straggler) last = rank["last"];
   }
-  EXPECT_GT(last, seen * 8 / 10) << report;
+  EXPECT_GT(last, seen / 2) << report;
 }
 
 // The clocks of hosts are compared by the agents.

@@ -30,12 +30,16 @@ void expect_throws(Call call, const std::string& words) {
   }
 }
 
-// A folder with a gloo_collective that is a script. Each rank adds its process to the file `pids` first.
+// A folder with a gloo_collective that is a script. Each rank adds its process to the file `pids` first, and waits until
+// all have.
 class Fake {
  public:
   explicit Fake(const std::string& script) {
-    const std::string path =
-        folder_.write("gloo_collective", "#!/bin/sh\necho $$ >> " + (folder_ / "pids") + "\n" + script);
+    const std::string pids = folder_ / "pids";
+    const std::string path = folder_.write(
+        "gloo_collective", fmt::format("#!/bin/sh\necho $$ >> {0}\n"
+                                       "until [ $(wc -l < {0}) -ge $WORLD_SIZE ]; do sleep 0.01; done\n{1}",
+                                       pids, script));
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   }
 

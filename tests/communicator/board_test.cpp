@@ -66,13 +66,13 @@ TEST(Board, TimesAreThoseOfTheClock) {
   const auto before = std::chrono::steady_clock::now().time_since_epoch();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   const std::uint64_t number = begin(board, 0, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   board.end(0, number);
   const auto after = std::chrono::steady_clock::now().time_since_epoch();
   const Record record = *board.last(0);
-  constexpr auto kSlack = std::chrono::milliseconds(15);  // a tick of the slowest kernels, and a little
-  EXPECT_GE(record.begun, before + std::chrono::milliseconds(30) - kSlack);
-  EXPECT_GE(*record.ended, record.begun + std::chrono::milliseconds(50) - kSlack);
+  constexpr auto kSlack = std::chrono::milliseconds(100);  // some ticks, while the core that counts them does not run
+  EXPECT_GE(record.begun, before + std::chrono::milliseconds(30));
+  EXPECT_GE(*record.ended, record.begun + std::chrono::milliseconds(200) - kSlack);
   EXPECT_LE(*record.ended, after + kSlack);
 }
 

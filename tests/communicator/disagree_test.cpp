@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -280,10 +281,17 @@ TEST_P(Disagree, RootsOfWhichOneIsLate) {
 // Nobody waits for anybody in these, and nothing is called afterwards that could show it.
 TEST_P(Disagree, InTheLastCallShowsWhenTheyClose) {
   Cluster cluster(GetParam(), 2, seconds(30));
+  std::barrier called(2);
   const auto said = cluster.outcomes([&](Communicator& w) {
     std::vector<float> m(3);
-    w.broadcast(m, w.rank());
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    try {
+      w.broadcast(m, w.rank());
+    } catch (const UsageError&) {
+      called.arrive_and_drop();
+      throw;
+    }
+    called.arrive_and_wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // what was sent is on its way
     w.close();
   });
   for (const std::string& each : said) {

@@ -10,7 +10,8 @@ browser=$(command -v chromium || command -v chromium-browser || command -v googl
 }
 
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+# What the browser started may still be writing there.
+trap 'rm -rf "$folder" 2>/dev/null || { sleep 2; rm -rf "$folder" || true; }' EXIT
 "$trireme" run -n 3 "$makemore" --steps 30 --check --quiet --bucket-bytes 4KiB --record "$folder"
 
 # The page itself has no scripts; this one looks at it from the end of a copy.

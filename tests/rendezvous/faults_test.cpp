@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <optional>
@@ -48,10 +49,12 @@ TEST(Missing, AnswerGivesATimeoutToo) {
 
 TEST(Missing, RanksAreNamedToAll) {
   Server server("127.0.0.1", 0, 9);
+  std::barrier come(5);
   const auto start = Clock::now();
   const auto errors = on_ranks(9, [&](int rank) {
     if (rank == 2 || rank >= 6) return;
     Client client(place_at(server.port(), rank, 9), 10s);
+    come.arrive_and_wait();
     const std::string message =
         message_of<TimeoutError>([&] { client.exchange("", rank == 0 ? Clock::now() + 500ms : soon()); });
     expect_in(message, {"exchange 0", "ranks 2 and 6 to 8 have not come"});

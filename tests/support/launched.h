@@ -45,7 +45,7 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 inline bool comes_true(const std::function<bool()>& condition) {
-  for (const auto start = Clock::now(); seconds_since(start) < 20; std::this_thread::sleep_for(10ms)) {
+  for (const auto start = Clock::now(); seconds_since(start) < 60; std::this_thread::sleep_for(10ms)) {
     if (condition()) return true;
   }
   return false;
@@ -92,6 +92,7 @@ class Started {
   std::string out() const { return read_whole(folder_ / "out"); }
   std::string err() const { return read_whole(folder_ / "err"); }
   void signal(int number) const { ::kill(pid_, number); }
+  pid_t id() const { return pid_; }
 
   // The exit status, 128 + signal if it was killed, or -1 if it does not end.
   int wait() {
