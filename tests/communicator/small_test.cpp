@@ -101,7 +101,7 @@ void count_call(int /*signal*/, siginfo_t* /*info*/, void* context) {
 }
 
 // Two ranks, again and again. A peer may be taken from its core at any time, and then it is not there: on a busy machine
-// few messages meet one that is.
+// few messages meet one that is, and it takes longer until enough have.
 void expect_no_calls(const std::function<void(Communicator&, std::array<float, 64>&)>& round_of) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the sanitizer makes calls of its own, and holds signals back";
@@ -113,14 +113,17 @@ void expect_no_calls(const std::function<void(Communicator&, std::array<float, 6
   struct sigaction before {};
   ASSERT_EQ(::sigaction(SIGSYS, &action, &before), 0);
   constexpr int kRounds = 2000;
+  constexpr int kEnough = 2 * kRounds / 100;
+  constexpr int kMostTries = 20;
   std::atomic<int> without{0};
   std::atomic<bool> possible{true};
   Cluster cluster(Way::shm, 2);
-  cluster.run([&](Communicator& world) {
+  const auto count = [&](Communicator& world) {
     std::array<float, 64> data{};
     for (int round = 0; round < 100; ++round) round_of(world, data);
     if (::prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &gate) != 0) possible = false;
     if (possible) {
+      calls = 0;
       gate = SYSCALL_DISPATCH_FILTER_BLOCK;
       ::getppid();
       EXPECT_EQ(calls, 1);
@@ -133,10 +136,11 @@ void expect_no_calls(const std::function<void(Communicator&, std::array<float, 6
       if (calls == 0) ++without;
     }
     ::prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_OFF, 0, 0, 0);
-  });
+  };
+  for (int tries = 0; tries < kMostTries && possible && without <= kEnough; ++tries) cluster.run(count);
   ::sigaction(SIGSYS, &before, nullptr);
   if (!possible) GTEST_SKIP() << "this kernel does not let a program see its own calls";
-  EXPECT_GT(without, 2 * kRounds / 100);
+  EXPECT_GT(without, kEnough);
 }
 
 TEST(Small, MessagesMakeNoCallOfTheSystemWhenTheirPeerIsThere) {
