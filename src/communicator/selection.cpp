@@ -41,11 +41,21 @@ std::size_t peers_of(const Candidate& candidate) {
   return peers.size();
 }
 
-const Algorithm& forced_algorithm(std::string_view name) {
+/// What a name asks for, by collective: "broadcast/chain" for one, "chain" for each that has one of that name.
+void force(std::map<Collective, std::string>& forced, std::string_view name) {
   try {
-    return find_algorithm(name);
+    find_algorithm(name);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("TRIREME_ALGORITHM: {}", error.what()));
+  }
+  for (const Algorithm& algorithm : algorithms()) {
+    const std::string_view collective = to_string(algorithm.collective);
+    if (algorithm.name != name && fmt::format("{}/{}", collective, algorithm.name) != name) continue;
+    const auto [found, fresh] = forced.emplace(algorithm.collective, algorithm.name);
+    if (fresh || found->second == algorithm.name) continue;
+    throw UsageError(
+        fmt::format("TRIREME_ALGORITHM asks for both {} and {}, which are algorithms for {}: name one, as {}/{}",
+                    found->second, algorithm.name, collective, collective, found->second));
   }
 }
 
@@ -57,17 +67,13 @@ Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view f
       one_host_(std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; })),
       tuning_(std::move(tuning)),
       cores_(cores) {
+  std::map<Collective, std::string> wherever;
   while (!forced.empty()) {
     const std::string_view name = forced.substr(0, forced.find(','));
     forced.remove_prefix(std::min(forced.size(), name.size() + 1));
-    if (name.empty()) continue;
-    const Algorithm& algorithm = forced_algorithm(name);
-    const auto [found, fresh] = forced_.emplace(algorithm.collective, algorithm.name);
-    if (!fresh && found->second != algorithm.name) {
-      throw UsageError(fmt::format("TRIREME_ALGORITHM asks for both {} and {}, which are algorithms for {}: name one",
-                                   found->second, algorithm.name, to_string(algorithm.collective)));
-    }
+    if (!name.empty()) force(name.find('/') == std::string_view::npos ? wherever : forced_, name);
   }
+  forced_.merge(wherever);  // which changes nothing for a collective that was named
 }
 
 Pick Selector::by_name(Collective collective, std::string_view name, std::string why) const {

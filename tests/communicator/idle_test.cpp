@@ -3,6 +3,7 @@
 #include "support/environment.h"
 #include "support/throws.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -99,6 +100,21 @@ TEST_P(Forced, IsHonoured) {
   });
 }
 
+TEST_P(Forced, HoldsForEachCollectiveThatHasOneOfThatName) {
+  const Environment names("TRIREME_ALGORITHM", "bruck,tree,scatter/direct");
+  Cluster cluster(GetParam(), 3);
+  const auto expect = [&](const char* collective, const char* name) {
+    const std::string said = cluster[0].explain(collective, 1 << 10);
+    EXPECT_NE(said.find(fmt::format("runs by {}: TRIREME_ALGORITHM asks for it", name)), std::string::npos) << said;
+  };
+  expect("reduce_scatter", "bruck");
+  expect("allgather", "bruck");
+  for (const char* collective : {"allreduce", "broadcast", "reduce", "gather", "barrier"}) expect(collective, "tree");
+  expect("scatter", "direct");
+  const std::string free = cluster[0].explain("all_to_all", 1 << 10);
+  EXPECT_EQ(free.find("TRIREME_ALGORITHM"), std::string::npos) << free;
+}
+
 TEST_P(Forced, IsRefusedWhereItIsUnknown) {
   const Environment forced("TRIREME_ALGORITHM", "rink");
   const std::string said = usage_error([&] { const Cluster cluster(GetParam(), 2); });
@@ -109,6 +125,9 @@ TEST_P(Forced, IsRefusedWhereItContradictsItself) {
   const Environment forced("TRIREME_ALGORITHM", "ring,tree");
   const std::string said = usage_error([&] { const Cluster cluster(GetParam(), 2); });
   EXPECT_NE(said.find("asks for both ring and tree"), std::string::npos) << said;
+  const Environment shared("TRIREME_ALGORITHM", "direct,tree");
+  const std::string gather = usage_error([&] { const Cluster cluster(GetParam(), 2); });
+  EXPECT_NE(gather.find("algorithms for gather: name one, as gather/direct"), std::string::npos) << gather;
 }
 
 TEST_P(Forced, IsRefusedWhereItCannotRun) {
