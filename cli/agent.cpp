@@ -1,5 +1,6 @@
 #include "cli/agent.h"
 
+#include "base/build.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
@@ -164,13 +165,17 @@ void Agent::read_greeting() {
        end = before_greeting_.find('\n')) {
     const std::string line = before_greeting_.substr(0, end);
     before_greeting_.erase(0, end + 1);
-    if (line == kGreeting) {
+    if (line.starts_with(fmt::format("{} of ", kGreeting))) {
       greeted_ = true;
       unpacker_.add(std::exchange(before_greeting_, {}));
-      send({{"find", {{"addresses", offer_.addresses.get()}, {"port", offer_.port}, {"variables", offer_.variables}}}});
+      send({{"find",
+             {{"addresses", offer_.addresses.get()},
+              {"port", offer_.port},
+              {"folder", present_folder()},
+              {"variables", offer_.variables}}}});
     } else if (line.starts_with(kAnyVersion)) {
-      fail(fmt::format("another version of Trireme is installed there, whose agent says '{}' and not '{}'", line,
-                       kGreeting),
+      fail(fmt::format("another version of Trireme is installed there, whose agent says '{}'; this is '{} of {}'", line,
+                       kGreeting, build_name()),
            1);
     } else {
       error_lines_.add(line + "\n");
@@ -212,7 +217,8 @@ void Agent::take(const Message& message) {
     for (const End& end : ended) std::erase(running_, one_of_its_own(end.rank));
     events_.ended(ended);
   }
-  if (message.contains("failed")) fail(message.at("failed"), message.at("status"));
+  // It says so only of ranks that it could not start.
+  if (message.contains("failed")) fail(message.at("failed"), message.at("status"), Loss::not_started);
 }
 
 int Agent::one_of_its_own(int rank) const {
@@ -253,9 +259,7 @@ void Agent::start(const Share& share) {
   running_ = ranks_;
   quiet_ = false;
   feeding_ = share.first == 0;
-  Message message{{"start", to_message(share)}};
-  message["folder"] = present_folder();
-  send(message);
+  send({{"start", to_message(share)}});
 }
 
 void Agent::look() {
@@ -265,7 +269,10 @@ void Agent::look() {
 
 void Agent::ask_clock() { send({{"clock", Clock::now().time_since_epoch().count()}}); }
 
-void Agent::pass_on(int signal, bool /*by_terminal*/) { send({{"signal", signal}}); }
+void Agent::pass_on(int signal, bool /*by_terminal*/) {
+  send({{"signal", signal}});
+  if (signal == SIGCONT) heard_at_ = beat_at_ = Clock::now();  // This process was stopped, and heard nobody.
+}
 
 void Agent::finish() {
   finishing_ = true;
@@ -292,7 +299,7 @@ std::string Agent::explain_end(int status) const {
       command, status);
 }
 
-void Agent::fail(const std::string& why, int exit_status) {
+void Agent::fail(const std::string& why, int exit_status, Loss loss) {
   if (std::exchange(failed_, true)) return;
   while (read_errors()) continue;
   error_lines_.end();
@@ -300,7 +307,7 @@ void Agent::fail(const std::string& why, int exit_status) {
   feeding_ = false;
   quiet_ = true;
   let_go();
-  events_.failed(fmt::format("host {}: {}", host_, why), exit_status);
+  events_.failed(fmt::format("host {}: {}", host_, why), exit_status, loss);
 }
 
 }  // namespace trireme::cli

@@ -70,7 +70,7 @@ class Agent final : public Host {
   void take(const Message& message);
   int one_of_its_own(int rank) const;
   bool reap();
-  void fail(const std::string& why, int exit_status);
+  void fail(const std::string& why, int exit_status, Loss loss = Loss::lost);
   std::string explain_end(int status) const;
 
   const std::string host_;

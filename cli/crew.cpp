@@ -127,7 +127,8 @@ void Crew::give_up_start(const std::string& program, int error) {
   }
   kill_and_reap();
   ranks_.clear();
-  events_.failed(explain_failed_start(program, error) + hint, error == ENOENT ? kNotFound : kNotExecutable);
+  events_.failed(explain_failed_start(program, error) + hint, error == ENOENT ? kNotFound : kNotExecutable,
+                 Loss::not_started);
 }
 
 std::vector<int> Crew::running() const {

@@ -6,6 +6,7 @@
 #include "communicator/board.h"
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -55,6 +56,9 @@ struct Recorded {
   std::chrono::nanoseconds offset{0};
 };
 
+/// What became of the ranks of a host that has failed.
+enum class Loss : std::uint8_t { not_started, lost };
+
 class Host {
  public:
   /// What the launcher wants to hear. A host that has failed runs nothing any more.
@@ -62,7 +66,7 @@ class Host {
     std::function<void(const std::vector<Alive>&)> alive;  ///< when they are started, and when one stops or goes on
     std::function<void(const std::vector<End>&)> ended;    ///< after what they had recorded
     std::function<void(const Recorded&)> recorded;         ///< as look() asked for, and when a rank ends
-    std::function<void(const std::string& why, int exit_status)> failed;
+    std::function<void(const std::string& why, int exit_status, Loss loss)> failed;
     std::function<void(const std::string&)> remark;  ///< something that people should know
   };
 

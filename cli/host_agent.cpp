@@ -1,5 +1,6 @@
 // trireme host-agent: runs the ranks of this host for a launcher on another, which it hears and answers by its standard
 // input and output; messages.h has what they say. When the launcher is gone, so are the ranks.
+#include "base/build.h"
 #include "cli/commands.h"
 #include "cli/crew.h"
 #include "cli/launcher.h"
@@ -49,7 +50,7 @@ rendezvous::Lookup lookup_in(const std::vector<std::string>& variables) {
 class HostAgent {
  public:
   int run() {
-    wire_.add(fmt::format("{}\n", kGreeting));
+    wire_.add(fmt::format("{} of {}\n", kGreeting, build_name()));
     while (!over_) turn();
     if (reporting_) crew_.kill();  // What ranks that have ended left behind goes with the others.
     return 0;
@@ -132,6 +133,15 @@ class HostAgent {
   }
 
   void find(const Message& offer) {
+    // First, since what the variables name may be in that folder.
+    const std::string folder = offer.at("folder");
+    if (::chdir(folder.c_str()) != 0) {
+      fail(fmt::format("the folder {}, in which ranks are to run, can't be entered there: {}; start them from one that "
+                       "all hosts have",
+                       folder, std::generic_category().message(errno)),
+           kNotExecutable);
+      return;
+    }
     const std::vector<std::string> addresses = offer.at("addresses");
     const std::uint16_t port = offer.at("port");
     const std::vector<std::string> variables = offer.at("variables");
@@ -168,14 +178,6 @@ class HostAgent {
   }
 
   void start(const Message& message) {
-    const std::string folder = message.at("folder");
-    if (::chdir(folder.c_str()) != 0) {
-      fail(fmt::format("the folder {}, in which ranks are to run, can't be entered there: {}; start them from one that "
-                       "all hosts have",
-                       folder, std::generic_category().message(errno)),
-           kNotExecutable);
-      return;
-    }
     reporting_ = true;
     Pipe pipe;
     crew_.give_input(pipe.out.get());
@@ -220,7 +222,7 @@ class HostAgent {
                 [this](const Recorded& recorded) {
                   send({{"recorded", to_message(recorded)}});
                 },
-            .failed = [this](const std::string& why, int exit_status) { fail(why, exit_status); },
+            .failed = [this](const std::string& why, int exit_status, Loss) { fail(why, exit_status); },
             .remark =
                 [this](const std::string& text) {
                   send({{"remark", text}});

@@ -142,8 +142,8 @@ class Launcher {
                 },
             .recorded = [this](const Recorded& recorded) { take_records(recorded); },
             .failed =
-                [this, host](const std::string& why, int exit_status) {
-                  lose_ranks_of(host);
+                [this, host](const std::string& why, int exit_status, Loss loss) {
+                  lose_ranks_of(host, loss);
                   give_up(why, exit_status);
                 },
             .remark = [this](const std::string& text) { say(text); }};
@@ -340,8 +340,8 @@ class Launcher {
     tell_fate(rank, ending_ && !end.exited ? "was ended by trireme run" : how, where);
     if (status == 0) return;
     if (status_ == 0) status_ = status;
-    // A shell around the program exits with the status that a killed one has.
-    if (!ending_) rank.killed = status > 128 && status != 128 + SIGABRT;
+    // A shell around the program exits with the status that a killed one has; exit(-1) is 255.
+    if (!ending_) rank.killed = status > 128 && status <= 128 + SIGRTMAX && status != 128 + SIGABRT;
     if (ending_ || failed_at_) return;
     rank.failed = true;
     say(fmt::format("rank {} ({}) {}{}", end.rank, where, how, all_ended() ? "" : "; ending the other ranks"));
@@ -354,15 +354,16 @@ class Launcher {
     server_->tell_ended(rank.rank, where, how);
   }
 
-  void lose_ranks_of(const std::string& host) {
+  void lose_ranks_of(const std::string& host, Loss loss) {
     for (const Place& place : places_) {
       if (!started_ || place.name != host) continue;
       for (int number = place.first; number < place.first + place.ranks; ++number) {
         if (!ranks_[number].fate.empty()) continue;
         ranks_[number].host = host;
-        ranks_[number].lost = true;
+        ranks_[number].lost = loss == Loss::lost;
         ranks_[number].killed = !failed_at_;
-        tell_fate(ranks_[number], "was on a host that is lost", "on " + host);
+        tell_fate(ranks_[number], loss == Loss::lost ? "was on a host that is lost" : "could not be started",
+                  host.empty() ? "here" : "on " + host);
       }
     }
   }

@@ -1,13 +1,13 @@
 // What a launcher and its agent on another host say to each other, over the agent's standard input and output.
 //
-// An agent first says kGreeting and a line's end; whatever comes before, as from a shell's start-up files, is not the
-// agent's. Then both send messages: JSON in CBOR, whose strings may hold any bytes, with their length before them.
+// An agent first says a line, kGreeting and its build; whatever comes before, as from a shell's start-up files, is not
+// the agent's. Then both send messages: JSON in CBOR, whose strings may hold any bytes, with their length before them.
 //
 //   launcher                                        agent
 //                                                <- greeting
-//   find     addresses and port of the rendezvous, and the variables with the job's secret ->
+//   find     addresses and port of the rendezvous, the folder, the variables with the job's secret ->
 //                                                <- found      addresses: the one it reaches, its own; a free port
-//   start    a Share, and the folder             ->
+//   start    a Share                             ->
 //                                                <- out, err   bytes
 //   clock    the launcher's                      ->
 //                                                <- clock      the same, and the agent's
@@ -21,7 +21,7 @@
 //                                                <- taken      so that more may be sent
 //   signal, end, kill, finish                    ->
 //                                                <- remark     for people
-//                                                <- failed     why, exit status; the agent has ended its ranks
+//                                                <- failed     why, exit status: it could not start its ranks
 //   beat                                         <->           now and then: the other side is still there
 //
 // When the launcher's side closes, the agent kills its ranks and ends.
@@ -41,7 +41,7 @@ namespace trireme::cli {
 using Message = nlohmann::json;
 
 /// The number goes up when launchers and agents of different builds would misunderstand each other.
-inline constexpr std::string_view kGreeting = "trireme host-agent 4";
+inline constexpr std::string_view kGreeting = "trireme host-agent 5";
 
 /// How often each side says that it is there, and after how long a silence it is taken for dead.
 inline constexpr std::chrono::seconds kBeat{5};

@@ -25,7 +25,8 @@ std::uint32_t communicator_of(const Record& record) { return record.context & ~k
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
 
 std::string describe_last(const RankReport& rank, bool one_communicator) {
-  if (rank.last() == nullptr) return rank.lost ? "not known" : "nothing: it called no collective";
+  if (rank.last() == nullptr)
+    return rank.lost ? "not known" : rank.pid == 0 ? "nothing" : "nothing: it called no collective";
   std::string what = rank.last()->describe();
   if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
   if (rank.lost) return fmt::format("{}, when it was last heard of", what);
@@ -39,7 +40,8 @@ std::string describe_fate(const RankReport& rank) {
 }
 
 std::string pid_and_host(const RankReport& rank) {
-  return rank.host.empty() ? fmt::format("{}", rank.pid) : fmt::format("{} on {}", rank.pid, rank.host);
+  const std::string pid = rank.pid == 0 ? "none" : fmt::format("{}", rank.pid);
+  return rank.host.empty() ? pid : fmt::format("{} on {}", pid, rank.host);
 }
 
 Json to_json(const Record& record, Nanoseconds seen) {

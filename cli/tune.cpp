@@ -355,9 +355,10 @@ void add_tune(CLI::App& app, Action& run) {
   command->add_flag("!--no-check", options->check, "Do not compare predictions with measurements");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "It is a program of ranks: start it as one.\n"
-      "  trireme run -n 4 trireme tune\n"
-      "or, on several hosts, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set on each.");
+      "It is a program of ranks: start it as one, on the hosts whose network is to be measured.\n"
+      "  trireme run --hosts a:1,b:1 trireme tune\n"
+      "or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set on each. For ranks that share one host selection has\n"
+      "fixed rules and reads no file; measured there, it is shown, and written only where --output says so.");
   command->callback([&run, options] { run = [options] { return tune(*options); }; });
 }
 

@@ -224,10 +224,10 @@ void Server::Loop::fail_if_one_ended(Session& session) {
   if (session.meeting.failure()) return;
   for (const auto& [rank, ended] : ended_) {
     if (session.meeting.presence(rank) != Meeting::Presence::awaited) continue;
-    session.meeting.fail(
-        {Failure::Type::peer, fmt::format("rank {} ({}) {} before it came to the rendezvous: does it call init()?",
-                                          rank, ended.who, ended.how)},
-        rank);
+    session.meeting.fail({Failure::Type::peer,
+                          fmt::format("rank {} ({}) {} before it came to the rendezvous{}", rank, ended.who, ended.how,
+                                      ended.how == "exited with status 0" ? ": does it call init()?" : "")},
+                         rank);
     tell_failure(session);
     return;
   }

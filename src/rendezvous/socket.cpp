@@ -166,6 +166,8 @@ Descriptor connect_to(const Address& address, Clock::time_point deadline) {
 void prepare(const Descriptor& socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   keep_alive(socket.get());
+  // The system does not ask while something is on its way, and would send that again for a quarter of an hour.
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 8000);
 }
 
 std::string local_number(const Descriptor& socket) { return number_of(end_of(socket, End::local)); }

@@ -68,23 +68,40 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
-// It should be within a second; a busy machine gets a few.
-TEST_P(Fault, AKilledRankIsNamedSoon) {
+// Within a second; on a busy machine perhaps not at once.
+TEST_P(Fault, AKilledRankIsNamedWithinASecond) {
   const std::string script = fmt::format(
       R"(trap '' TERM; if [ $RANK = 1 ]; then '{0}' & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
       R"(else '{0}' 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
       TRIREME_FAULT);
-  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                       "3", "--timeout", "30s", "--grace", "20s", "/bin/sh", "-c", script},
-                      60s);
-  const auto killed = lines_with(ran.out, " killed");
-  ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
-  for (const char* const rank : {"[0] ", "[2] "}) {
-    const auto said = lines_with(ran.out, rank);
-    ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
-    EXPECT_TRUE(contains(said[0], "rank 1 (")) << said[0];
-    EXPECT_LT(std::stod(said[0].substr(4)) - std::stod(killed[0].substr(4)), 5) << ran.out;
+  double least = 60;
+  for (int tries = 0; tries < 5 && least >= 1; ++tries) {
+    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                         "3", "--timeout", "30s", "--grace", "20s", "/bin/sh", "-c", script},
+                        60s);
+    const auto killed = lines_with(ran.out, " killed");
+    ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
+    double most = 0;
+    for (const char* const rank : {"[0] ", "[2] "}) {
+      const auto said = lines_with(ran.out, rank);
+      ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+      EXPECT_TRUE(contains(said[0], "rank 1 (")) << said[0];
+      most = std::max(most, std::stod(said[0].substr(4)) - std::stod(killed[0].substr(4)));
+    }
+    least = std::min(least, most);
   }
+  EXPECT_LT(least, 1);
+}
+
+// A program that ends by `return -1` is not taken for one that was killed.
+TEST_P(Fault, AKilledRankIsTheCauseHoweverTheOthersExit) {
+  const std::string script =
+      fmt::format(R"('{}' --kill 2 --after 200ms; s=$?; [ $s = 137 ] && kill -9 $$; exit 255)", TRIREME_FAULT);
+  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
+                       "4", "--timeout", "30s", "/bin/sh", "-c", script},
+                      60s);
+  EXPECT_GE(lines_with(ran.err, "exited with status 255").size(), 2U) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {

@@ -63,6 +63,22 @@ TEST(HostsEnd, OrGoOnAsRanksLike) {
   EXPECT_TRUE(contains(started.out(), "[1] saved")) << started.out();
 }
 
+// Longer than hosts may say nothing: 30 s.
+TEST(HostsEnd, NotBecauseTheLauncherWasStoppedForLong) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.plain(),
+                         "trap 'echo saved; exit 0' TERM;" + pids.script() + "while :; do sleep 0.05; done"));
+  pids.wait_for(2);
+  started.signal(SIGTSTP);
+  std::this_thread::sleep_for(35s);
+  started.signal(SIGCONT);
+  std::this_thread::sleep_for(1s);
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 0) << started.err();
+  EXPECT_FALSE(contains(started.err(), "trireme run: ")) << started.err();
+}
+
 TEST(HostsEnd, WhenTheLauncherIsKilled) {
   const Agents agents;
   const PidFiles pids;

@@ -60,12 +60,16 @@ TEST(Hosts, ProveASecretFromAFile) {
   const Agents agents;
   const std::string file = agents.write("secret", "sixteen letters or more\n");
   std::filesystem::permissions(file, std::filesystem::perms::owner_read);
-  const auto hello = [&](const std::string& agent) {
-    return run({"/usr/bin/env", "TRIREME_SECRET_FILE=" + file, TRIREME_PROGRAM, "run", "--hosts", "b:2", "--agent",
-                agent, "--timeout", "60s", TRIREME_HELLO});
+  const auto hello = [&](const std::string& agent, std::string name = {}) {
+    if (name.empty()) name = file;
+    return run({"/usr/bin/env", "--chdir", std::filesystem::path(file).parent_path(), "TRIREME_SECRET_FILE=" + name,
+                TRIREME_PROGRAM, "run", "--hosts", "b:2", "--agent", agent, "--timeout", "60s", TRIREME_HELLO});
   };
   const Ran there = hello(agents.plain());
   EXPECT_EQ(there.status, 0) << there.err;
+  // An ssh begins in another folder than that in which ranks run.
+  const Ran relative = hello(agents.script("elsewhere", R"(shift; cd /; exec "$@")"), "secret");
+  EXPECT_EQ(relative.status, 0) << relative.err;
   const Ran absent = hello(agents.with_trouble("rm " + file));
   EXPECT_EQ(absent.status, 2);
   EXPECT_TRUE(contains(absent.err, fmt::format("host b: TRIREME_SECRET_FILE is '{}', which can't be read", file)))
@@ -164,41 +168,51 @@ struct Trouble {
   std::vector<std::string> words;
 };
 
-TEST(HostsRefuse, WhatTheyCantDo) {
+class HostTrouble : public ::testing::TestWithParam<Trouble> {};
+
+TEST_P(HostTrouble, IsNamedAndNothingIsStartedAnywhere) {
   const Agents agents;
-  const std::vector<Trouble> cases{
-      {"unreachable", "echo no route to b >&2; exit 255", 255, {"host b: no route to b", "status 255", "by hand"}},
-      {"not installed", "exit 127", 127, {"host b", "--agent-program"}},
-      {"another version", "echo trireme host-agent 999; sleep 1; exit 0", 1, {"host b: another version"}},
-      {"no sense",
-       "echo trireme host-agent 4; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
-       1,
-       {"host b", "no sense"}},
-      {"no end of what is inside",
-       R"(echo trireme host-agent 4; printf '\000\000\000\001'; head -c 16777216 /dev/zero | tr '\0' '\201'; sleep 1)",
-       1,
-       {"host b", "no sense"}},
-      {"ranks of others",
-       "echo trireme host-agent 4; printf "
-       "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
-       1,
-       {"host b", "rank 65535, which does not run there"}},
-      {"gone again",
-       "echo trireme host-agent 4; exit 0",
-       1,
-       {"host b: it is lost", "status 0 before ranks were started there"}},
-      {"no end of a line", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}},
-  };
-  for (const Trouble& trouble : cases) {
-    SCOPED_TRACE(trouble.about);
-    const TemporaryFolder folder;
-    const Ran ran =
-        run(launch("a:2,b:2", agents.with_trouble(trouble.special), fmt::format("touch {}/$RANK", folder / ".")));
-    EXPECT_EQ(ran.status, trouble.status) << ran.err;
-    for (const std::string& word : trouble.words) EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
-    EXPECT_TRUE(folder.empty());  // Nothing was started anywhere.
-  }
+  const TemporaryFolder folder;
+  const Ran ran =
+      run(launch("a:2,b:2", agents.with_trouble(GetParam().special), fmt::format("touch {}/$RANK", folder / ".")));
+  EXPECT_EQ(ran.status, GetParam().status) << ran.err;
+  for (const std::string& word : GetParam().words) EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
+  EXPECT_TRUE(folder.empty());
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostTrouble,
+    ::testing::Values(Trouble{"AHostThatCantBeReached",
+                              "echo no route to b >&2; exit 255",
+                              255,
+                              {"host b: no route to b", "status 255", "by hand"}},
+                      Trouble{"NoTriremeThere", "exit 127", 127, {"host b", "--agent-program"}},
+                      Trouble{"AnAgentOfAnotherVersion",
+                              "echo trireme host-agent 999 of Trireme 9.9; sleep 1; exit 0",
+                              1,
+                              {"host b: another version", "'trireme host-agent 999 of Trireme 9.9'",
+                               "this is 'trireme host-agent 5 of"}},
+                      Trouble{"AnAgentThatMakesNoSense",
+                              "echo trireme host-agent 5 of a test; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+                              1,
+                              {"host b", "no sense"}},
+                      Trouble{"NoEndOfWhatIsInside",
+                              R"(echo trireme host-agent 5 of a test; printf '\000\000\000\001'; )"
+                              R"(head -c 16777216 /dev/zero | tr '\0' '\201'; sleep 1)",
+                              1,
+                              {"host b", "no sense"}},
+                      Trouble{"RanksOfOthers",
+                              "echo trireme host-agent 5 of a test; printf "
+                              "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
+                              1,
+                              {"host b", "rank 65535, which does not run there"}},
+                      Trouble{"AnAgentThatIsGoneAgain",
+                              "echo trireme host-agent 5 of a test; exit 0",
+                              1,
+                              {"host b: it is lost", "status 0 before ranks were started there"}},
+                      Trouble{
+                          "NoEndOfALine", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}}),
+    [](const auto& test) { return std::string(test.param.about); });
 
 TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
   const Agents agents;
@@ -212,36 +226,59 @@ TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
                        "a:2,b:2", "--agent", agent, "--grace", "2s", "program"});
   EXPECT_EQ(ran.status, 127);
   EXPECT_TRUE(contains(ran.err, "host b: program can't be started: No such file")) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "*    2  none on b ").size(), 1U) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "*    3  none on b ").size(), 1U) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, " could not be started ").size(), 2U) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "*  ").size(), 2U) << ran.err;
+  EXPECT_FALSE(contains(ran.err, "lost")) << ran.err;
   expect_gone(pids.wait_for(2));  // those of host a, which had begun
 }
 
+void expect_refused(std::vector<std::string> options, const std::string& word) {
+  options.insert(options.begin(), {TRIREME_PROGRAM, "run"});
+  options.emplace_back("true");
+  const Ran ran = run(options);
+  EXPECT_EQ(ran.status, 2) << word << ran.err;
+  EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
+}
+
 TEST(HostsRefuse, WrongUse) {
+  expect_refused({"--hosts", "a:0"}, "'a:0'");
+  expect_refused({"--hosts", "a:2,"}, "''");
+  expect_refused({"--hosts", "a:two"}, "'a:two'");
+  expect_refused({"--hosts", "-oProxyCommand=x:1"}, "--hosts");
+  expect_refused({"--hosts", "a:2,b,a"}, "names a twice");
+  expect_refused({"--hosts", "a", "--hostfile", "f"}, "not both");
+  expect_refused({"-n", "2", "--agent", "ssh"}, "--hosts");
+  expect_refused({"--hosts", "a", "--ports", "5"}, "20000-20100");
+  expect_refused({"--hosts", "a", "--interface", "nonesuch0"}, "nonesuch0");
+}
+
+TEST(HostsRefuse, MoreRanksThanSlots) { expect_refused({"-n", "5", "--hosts", "a:2,b:2"}, "more than the 4 ranks"); }
+
+TEST(HostsRefuse, AHostfileWithBadLinesWhichItNames) {
   const TemporaryFolder folder;
-  const auto refuses = [](std::vector<std::string> options, const std::string& word) {
-    options.insert(options.begin(), {TRIREME_PROGRAM, "run"});
-    options.emplace_back("true");
-    const Ran ran = run(options);
-    EXPECT_EQ(ran.status, 2) << word << ran.err;
-    EXPECT_TRUE(contains(ran.err, word)) << word << ": " << ran.err;
-  };
-  refuses({"--hosts", "a:0"}, "'a:0'");
-  refuses({"--hosts", "a:2,"}, "''");
-  refuses({"--hosts", "a:two"}, "'a:two'");
-  refuses({"--hosts", "-oProxyCommand=x:1"}, "--hosts");
-  refuses({"--hosts", "a:2,b,a"}, "names a twice");
-  refuses({"-n", "5", "--hosts", "a:2,b:2"}, "more than the 4 ranks");
-  refuses({"--hosts", "a", "--hostfile", "f"}, "not both");
-  refuses({"-n", "2", "--agent", "ssh"}, "--hosts");
-  refuses({"--hostfile", folder / "none"}, "none can't be read: No such file");
-  refuses({"--hostfile", folder / "."}, "is a folder, not a file");
-  refuses({"--hostfile", folder.write("empty", "# nobody\n\n")}, "names no host");
-  refuses({"--hostfile", folder.write("control", "a\nb\x1b[1m\n")}, "line 2");
-  refuses({"--hostfile", folder.write("bracket", "[a]b]:2\n")}, "line 1");
-  refuses({"--hostfile", folder.write("bad", "a slots=2\n\nb slots=two\n")}, "line 3");
-  refuses({"--hostfile", folder.write("more", "a:2\nb 3\n")}, "line 2");
-  refuses({"--hostfile", folder.write("twice", "a\nb\na # again\n")}, "line 3");
-  refuses({"--hosts", "a", "--ports", "5"}, "20000-20100");
-  refuses({"--hosts", "a", "--interface", "nonesuch0"}, "nonesuch0");
+  expect_refused({"--hostfile", folder / "none"}, "none can't be read: No such file");
+  expect_refused({"--hostfile", folder / "."}, "is a folder, not a file");
+  expect_refused({"--hostfile", folder.write("empty", "# nobody\n\n")}, "names no host");
+  expect_refused({"--hostfile", folder.write("control", "a\nb\x1b[1m\n")}, "line 2");
+  expect_refused({"--hostfile", folder.write("bracket", "[a]b]:2\n")}, "line 1");
+  expect_refused({"--hostfile", folder.write("bad", "a slots=2\n\nb slots=two\n")}, "line 3");
+  expect_refused({"--hostfile", folder.write("more", "a:2\nb 3\n")}, "line 2");
+  expect_refused({"--hostfile", folder.write("twice", "a\nb\na # again\n")}, "line 3");
+}
+
+TEST(HostsRefuse, ASecretThatDiffersOnOneOfThem) {
+  const Agents agents;
+  const std::string script =
+      fmt::format("[ $RANK = 1 ] && export TRIREME_SECRET=another_secret_of_these; exec '{}'", TRIREME_HELLO);
+  const Ran ran = run(launch("a:1,b:1,c:1", agents.plain(), script, {"--timeout", "60s"}));
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "[1] hello: ").size(), 1U) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "another secret than")) << ran.err;
+  for (const char* const rank : {"[0] hello: rank 1 (", "[2] hello: rank 1 ("}) {
+    EXPECT_EQ(lines_with(ran.err, rank).size(), 1U) << ran.err;
+  }
 }
 
 TEST(Hostfile, HasAHostALine) {

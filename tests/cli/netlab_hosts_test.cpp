@@ -109,6 +109,29 @@ TEST_F(Netlab, NamesAHostThatIsCutOffWhileRanksMeet) {
   EXPECT_EQ(started.wait(), 143) << started.err();
 }
 
+// Here what all ranks wait for is on its way to it: the system would send that again for a quarter of an hour.
+TEST_F(Netlab, NamesAHostThatIsCutOffWhenRanksHaveMet) {
+  const TemporaryFolder folder;
+  const std::string come = folder / "come";
+  Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", "/bin/sh", "-c",
+                                         fmt::format("[ $RANK = 1 ] && while [ ! -e {} ]; do sleep 0.05; done; '{}'; "
+                                                     "exec sleep 100",
+                                                     come, TRIREME_HELLO)}));
+  ASSERT_TRUE(comes_true([&] {
+    return contains(started.err(), "rank 0: started by") && contains(started.err(), "rank 2: started by");
+  })) << started.err();
+  std::this_thread::sleep_for(1s);  // until both have proved the secret
+  ASSERT_EQ(run({"/bin/sh", "-c", fmt::format("ip -n trireme-{}-switch link set port2 down", name())}).status, 0);
+  ASSERT_EQ(run({"/bin/sh", "-c", "touch " + come}).status, 0);
+  EXPECT_TRUE(comes_true([&] {
+    return lines_with(started.err(), "[0] hello: rank 2 (").size() == 1 &&
+           lines_with(started.err(), "[1] hello: rank 2 (").size() == 1;
+  })) << started.err();
+  EXPECT_FALSE(contains(started.err(), "no sign of it")) << started.err();
+  started.signal(SIGTERM);
+  EXPECT_NE(started.wait(), -1) << started.err();
+}
+
 // Whoever gives up first, and though the others are ended soon after that.
 TEST_F(Netlab, TheTableMarksAHostThatIsCutOff) {
   Started started(launch("0:1,1:1,2:1", {"--env", "TRIREME_LOG=info", TRIREME_FAULT, "--deadline", "100s"}));

@@ -251,6 +251,7 @@ TEST(Death, OfAHostIsLookedForAtBothEnds) {
     EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_KEEPIDLE) +
                   option_of(socket, IPPROTO_TCP, TCP_KEEPINTVL) * option_of(socket, IPPROTO_TCP, TCP_KEEPCNT),
               8);
+    EXPECT_EQ(option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 8000);
   }
   EXPECT_EQ(ends, 2);
 }
