@@ -186,7 +186,7 @@ class Hosts {
   const Times& training() {
     if (!training_.empty()) return training_;
 #ifdef TRIREME_PYTORCH_DDP
-    const std::string threads = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 GLOO_SOCKET_IFNAME=eth0 ";
+    const std::string threads = fmt::format("env {} GLOO_SOCKET_IFNAME=eth0", one_thread());
     const std::string ours = with_tuning(fmt::format(
         "{0} '{1}/training_step' ddp {2} --trace '{1}/ddp_8_hosts_trace.json'", threads, TRIREME_BENCH_FOLDER, kModel));
     const std::string pytorch = fmt::format("{} {} '{}' {} {}", threads, python(), TRIREME_PYTORCH_DDP, kHosts, kModel);

@@ -19,7 +19,7 @@ constexpr int kRanks = 2;
 constexpr int kRounds = 5;
 
 double step_of(const std::string& command) {
-  const std::string output = output_of("OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 " + command);
+  const std::string output = output_of(fmt::format("{} {}", one_thread(), command));
   const std::size_t begin = output.find('{');
   const auto report = nlohmann::json::parse(begin == std::string::npos ? "" : output.substr(begin), nullptr, false);
   if (!report.is_object()) throw Error(fmt::format("{} gave no report", command));

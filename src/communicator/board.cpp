@@ -27,6 +27,11 @@ namespace {
 using Nanoseconds = std::chrono::nanoseconds;
 using Word = std::atomic<std::uint64_t>;
 
+/// What begin() returns where it wrote nothing.
+constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
+
+constexpr std::uint64_t kAtOnce = 1;
+
 constexpr std::uint64_t kMagic = 0x31647261'6f427254;  // "TrBoard1"
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -63,7 +68,7 @@ struct alignas(64) Entry {
   Word which;  ///< context and sequence
   Word call[2];
   Word begun;  ///< in ticks
-  Word ended;  ///< in nanoseconds; 0: it has not
+  Word ended;  ///< in nanoseconds; 0: it has not; kAtOnce: as soon as it had begun
 };
 
 struct Board::Part {
@@ -80,10 +85,11 @@ struct Board::Layout {
   std::uint64_t ranks;
   std::uint64_t ticks;  ///< when it was made, by both clocks
   std::int64_t nanoseconds;
+  std::atomic<std::uint32_t> paused;
 };
 
 Board::Board(int ranks) : Board(ranks, ::memfd_create("trireme-board", MFD_CLOEXEC)) {
-  *layout_ = {kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count()};
+  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), 0};
 }
 
 Board::Board(int ranks, int descriptor)
@@ -133,7 +139,10 @@ Board::Part& Board::part(int rank) const {
                                                sizeof(Part) * static_cast<std::size_t>(rank + 1)));
 }
 
+void Board::set_recording(bool recording) { layout_->paused.store(recording ? 0 : 1); }
+
 std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
+  if (layout_->paused.load(std::memory_order_relaxed) != 0) return kUnrecorded;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
   Entry& entry = mine.entries[number % kRecords];
@@ -149,10 +158,14 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   return number;
 }
 
-void Board::end(int rank, std::uint64_t number) {
+void Board::end(int rank, std::uint64_t number) { end(rank, number, roughly_now()); }
+
+void Board::end_at_once(int rank, std::uint64_t number) { end(rank, number, kAtOnce); }
+
+void Board::end(int rank, std::uint64_t number, std::uint64_t when) {
+  if (number == kUnrecorded) return;
   Entry& entry = part(rank).entries[number % kRecords];
-  if (entry.stamp.load(std::memory_order_relaxed) == number + 1)
-    entry.ended.store(roughly_now(), std::memory_order_relaxed);
+  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) entry.ended.store(when, std::memory_order_relaxed);
 }
 
 std::vector<Record> Board::records(int rank, std::uint64_t first) const {

@@ -59,8 +59,13 @@ class Board {
   // For the rank itself, from one thread at a time.
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void end(int rank, std::uint64_t number);
+  /// The same, of one that took less than a millisecond: without a look at the clock.
+  void end_at_once(int rank, std::uint64_t number);
   /// Whom it says that its operations can't go on for. Where it is more than kMostBlamed, it is nobody in particular.
   void blame(int rank, std::span<const int> blamed);
+
+  /// Whether begin() writes anything, on all ranks: for measuring what it costs.
+  void set_recording(bool recording);
 
   // For all.
   /// The last operations of a rank, oldest first, from `first` on.
@@ -80,6 +85,7 @@ class Board {
 
   Board(int ranks, int descriptor);
   Part& part(int rank) const;
+  void end(int rank, std::uint64_t number, std::uint64_t when);
   double nanoseconds_per_tick() const;
 
   int ranks_ = 0;

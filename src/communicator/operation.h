@@ -108,7 +108,8 @@ struct Operation {
   std::vector<int> there;  ///< ranks of the world that said, when asked, that they have called it too
 
   std::uint64_t record = 0;  ///< its number on the board
-  bool timed = false;        ///< somebody may ask when it ended
+  bool recorded = false;
+  bool timed = false;  ///< somebody may ask when it ended
   Clock::time_point ended;
   std::exception_ptr error;
   std::atomic<std::uint32_t> done{0};
