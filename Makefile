@@ -21,10 +21,12 @@ demo: build/build.ninja  ## build, then show what Trireme does
 	tools/demo
 
 test: build/build.ninja  ## build everything and run all tests
+	@tools/setup test
 	cmake --build --preset release
 	ctest --preset release --parallel $(JOBS)
 
 test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unoptimised or under sanitizers
+	@tools/setup test
 	cmake --build --preset $*
 	ctest --preset $* --parallel $(JOBS)
 

@@ -171,15 +171,20 @@ void DataParallel::Impl::broadcast_state(int root) {
 // As one message, since most are small.
 void DataParallel::Impl::broadcast_buffers(int root) {
   const at::NoGradGuard no_grad;
+  // Each where any element may lie.
+  const auto room_for = [](std::size_t size) {
+    constexpr std::size_t kAligned = alignof(std::max_align_t);
+    return (size + kAligned - 1) / kAligned * kAligned;
+  };
   std::size_t bytes = 0;
-  for (const NamedTensor& each : buffers_) bytes += bytes_of_tensor(each.tensor).elements;
+  for (const NamedTensor& each : buffers_) bytes += room_for(bytes_of_tensor(each.tensor).elements);
   packed_.resize(bytes);
   const auto each_place = [&](const auto& call) {
     std::size_t at = 0;
     for (const NamedTensor& each : buffers_) {
       const std::size_t size = bytes_of_tensor(each.tensor).elements;
       if (size > 0) call(each.tensor, packed_.data() + at, size);
-      at += size;
+      at += room_for(size);
     }
   };
   if (ranks_.rank() == root) {

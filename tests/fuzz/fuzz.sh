@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds one fuzzer with Clang, and runs it on its corpus and on what it makes of that.
 #   fuzz.sh BUILD NAME SECONDS    a folder to build in, the fuzzer (a file beside this one), and for how long
-# Exit status 77 where there is no Clang with libFuzzer: tools/setup lint installs it.
+# Exit status 77 where there is no Clang with libFuzzer: tools/setup test installs it.
 set -euo pipefail
 build=$1 name=$2 seconds=$3
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,7 +9,7 @@ source=$(cd "$here/../.." && pwd)
 mkdir -p "$build"
 
 skip() {
-  echo "skipped: $*; 'tools/setup lint' installs what is missing"
+  echo "skipped: $*; 'tools/setup test' installs what is missing"
   exit 77
 }
 command -v clang++ >/dev/null || skip "there is no clang++"

@@ -5,7 +5,7 @@
 set -euo pipefail
 trireme=$1 makemore=$2
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
-  echo 'skipped: Chromium is not installed (tools/setup lint does it)'
+  echo 'skipped: Chromium is not installed (tools/setup test does it)'
   exit 77
 }
 

@@ -169,11 +169,14 @@ class DistributedDataParallel {
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     core_->before_forward();
-    auto result = net_->forward(std::forward<Arguments>(arguments)...);
-    std::vector<torch::Tensor*> tensors;
-    const bool all = detail::collect(result, tensors);
-    core_->after_forward(tensors, all);
-    return result;
+    return seen(net_->forward(std::forward<Arguments>(arguments)...));
+  }
+
+  /// The same for a module that has to be told what it returns, as a torch::nn::Sequential that ends with an LSTM.
+  template <typename Result, typename... Arguments>
+  Result forward_as(Arguments&&... arguments) {
+    core_->before_forward();
+    return seen(net_->template forward<Result>(std::forward<Arguments>(arguments)...));
   }
 
   template <typename... Arguments>
@@ -219,6 +222,15 @@ class DistributedDataParallel {
     } else {
       return net;
     }
+  }
+
+  /// What forward returned, once it is known whose gradients will come by it.
+  template <typename Result>
+  Result seen(Result result) {
+    std::vector<torch::Tensor*> tensors;
+    const bool all = detail::collect(result, tensors);
+    core_->after_forward(tensors, all);
+    return result;
   }
 
   Kept net_;
