@@ -45,12 +45,14 @@ std::unique_ptr<Pending> begin(Communicator& world, Random& random, int n) {
     data.resize(count);
     for (int i = 0; i < count; ++i) data[i] = number(of, i);
   };
-  switch (random.below(5)) {
+  const auto sum_of = [&](int i) { return sum_to(ranks) * 1000 + ranks * (i % 777 + n); };
+  const int share = elements / ranks;
+  switch (random.below(9)) {
     case 0:
       fill(pending->in, elements, rank);
       pending->out = pending->in;
       pending->expected.resize(elements);
-      for (int i = 0; i < elements; ++i) pending->expected[i] = sum_to(ranks) * 1000 + ranks * (i % 777 + n);
+      for (int i = 0; i < elements; ++i) pending->expected[i] = sum_of(i);
       pending->handle = world.allreduce_async(pending->out);
       break;
     case 1:
@@ -70,10 +72,36 @@ std::unique_ptr<Pending> begin(Communicator& world, Random& random, int n) {
       fill(pending->in, elements * ranks, rank);
       pending->out.resize(static_cast<std::size_t>(elements));
       pending->expected.resize(elements);
-      for (int i = 0; i < elements; ++i) {
-        pending->expected[i] = sum_to(ranks) * 1000 + ranks * ((i + elements * rank) % 777 + n);
-      }
+      for (int i = 0; i < elements; ++i) pending->expected[i] = sum_of(i + elements * rank);
       pending->handle = world.reduce_scatter_async(pending->in, pending->out);
+      break;
+    case 4:
+      fill(pending->out, elements, rank);
+      pending->expected = pending->out;
+      for (int i = 0; rank == root && i < elements; ++i) pending->expected[i] = sum_of(i);
+      pending->handle = world.reduce_async(pending->out, root);
+      break;
+    case 5:
+      fill(pending->in, share, rank);
+      if (rank == root) pending->out.resize(static_cast<std::size_t>(share) * ranks);
+      for (int i = 0; rank == root && i < share * ranks; ++i) {
+        pending->expected.push_back(number(i / share, i % share));
+      }
+      pending->handle = world.gather_async(pending->in, pending->out, root);
+      break;
+    case 6:
+      if (rank == root) fill(pending->in, share * ranks, root);
+      pending->out.resize(share);
+      for (int i = 0; i < share; ++i) pending->expected.push_back(number(root, share * rank + i));
+      pending->handle = world.scatter_async(pending->in, pending->out, root);
+      break;
+    case 7:
+      fill(pending->in, share * ranks, rank);
+      pending->out.resize(pending->in.size());
+      for (int i = 0; i < share * ranks; ++i) {
+        pending->expected.push_back(number(i / share, share * rank + i % share));
+      }
+      pending->handle = world.all_to_all_async(pending->in, pending->out);
       break;
     default: pending->handle = world.barrier_async(); break;
   }
