@@ -11,9 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
-#include <filesystem>
 #include <sys/wait.h>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -32,13 +30,6 @@ constexpr std::size_t kLongestLine = 1 << 20;
 
 // A program in the background that reads from its terminal is stopped.
 bool may_read_input() { return ::isatty(STDIN_FILENO) == 0 || ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
-
-std::string present_folder() {
-  std::error_code error;
-  const auto folder = std::filesystem::current_path(error);
-  if (error) throw SystemError(fmt::format("the present folder has no name: {}", error.message()));
-  return folder.string();
-}
 
 bool is_writable(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
@@ -171,7 +162,7 @@ void Agent::read_greeting() {
       send({{"find",
              {{"addresses", offer_.addresses.get()},
               {"port", offer_.port},
-              {"folder", present_folder()},
+              {"folder", offer_.folder},
               {"variables", offer_.variables}}}});
     } else if (line.starts_with(kAnyVersion)) {
       fail(fmt::format("another version of Trireme is installed there, whose agent says '{}'; this is '{} of {}'", line,

@@ -25,6 +25,7 @@ class Agent final : public Host {
   struct Offer {
     std::future<std::vector<std::string>> addresses;  ///< best first; nobody waits for names before the agent is there
     std::uint16_t port = 0;
+    std::string folder;                  ///< in which ranks are to run
     std::vector<std::string> variables;  ///< by which it knows the secret that is to be proved there
   };
 

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <sys/signalfd.h>
@@ -47,6 +48,13 @@ Guard guard_of(const Launch& options, Notices& notices) {
   guard.encrypt = guard.encrypt || options.encrypt;
   guard.notice = [&notices](const std::string& text) { notices.add(text); };
   return guard;
+}
+
+std::string present_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error);
+  if (error) throw SystemError(fmt::format("the present folder has no name: {}", error.message()));
+  return folder.string();
 }
 
 class Launcher {
@@ -157,8 +165,8 @@ class Launcher {
   void add_agent(const std::string& name, int ranks) {
     auto agent = std::make_unique<Agent>(
         name, agent_command(options_, name),
-        Agent::Offer{addresses_for(options_, name), server_->port(), with_guard(options_.variables)}, out_, *err_,
-        events_of(name), in_child());
+        Agent::Offer{addresses_for(options_, name), server_->port(), present_folder(), with_guard(options_.variables)},
+        out_, *err_, events_of(name), in_child());
     Agent* const seen = agent.get();
     places_.push_back({name, ranks, 0, std::move(agent), seen});
   }
@@ -169,7 +177,18 @@ class Launcher {
         places_.front().agent != nullptr ? places_.front().agent->found().port : reserved_.emplace(reach_).number();
     int first = 0;
     for (Place& place : places_) {
-      Share share{.first = first,
+      place.first = first;
+      first += place.ranks;
+    }
+    for (Place& place : places_) {
+      if (failed_at_) {  // Another host does not have the program.
+        for (int number = place.first; number < place.first + place.ranks; ++number) {
+          ranks_[number].host = place.name;
+          ranks_[number].fate = "was not started";
+        }
+        continue;
+      }
+      Share share{.first = place.first,
                   .count = place.ranks,
                   .ranks = options_.ranks,
                   .command = options_.command,
@@ -183,12 +202,9 @@ class Launcher {
       share.variables.push_back(
           fmt::format("TRIREME_RENDEZVOUS={}", rendezvous::format_host_and_port(rendezvous, server_->port())));
       share.variables = with_guard(std::move(share.variables));
-      place.first = first;
-      first += place.ranks;
       started_ = true;
       if (options_.report) look_at_ = Clock::now() + kLook;
       place.host->start(share);
-      if (failed_at_) return;  // Its program is not there.
     }
   }
 
@@ -348,10 +364,11 @@ class Launcher {
     end_soon();
   }
 
-  void tell_fate(RankReport& rank, const std::string& how, const std::string& where) {
+  void tell_fate(RankReport& rank, const std::string& how, const std::string& where,
+                 rendezvous::Ran ran = rendezvous::Ran::yes) {
     rank.fate = how;
     each([&](Host& host) { host.tell_fate(rank.rank, how); });
-    server_->tell_ended(rank.rank, where, how);
+    server_->tell_ended(rank.rank, where, how, ran);
   }
 
   void lose_ranks_of(const std::string& host, Loss loss) {
@@ -362,8 +379,12 @@ class Launcher {
         ranks_[number].host = host;
         ranks_[number].lost = loss == Loss::lost;
         ranks_[number].killed = !failed_at_;
-        tell_fate(ranks_[number], loss == Loss::lost ? "was on a host that is lost" : "could not be started",
-                  host.empty() ? "here" : "on " + host);
+        const std::string where = host.empty() ? "here" : "on " + host;
+        if (loss == Loss::lost) {
+          tell_fate(ranks_[number], "was on a host that is lost", where);
+        } else {
+          tell_fate(ranks_[number], "could not be started", where, rendezvous::Ran::no);
+        }
       }
     }
   }

@@ -20,6 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t kWorld = 1;  // the first communicator's context
 
+// So long ranks wait for each other without anything being wrong.
+constexpr Nanoseconds kNoticed = std::chrono::milliseconds(100);
+
 std::uint32_t communicator_of(const Record& record) { return record.context & ~kMessages; }
 
 std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), Seconds(time))); }
@@ -132,6 +135,13 @@ bool are_cut_off_who_blame(const std::vector<RankReport>& ranks) {
   return std::count_if(ranks.begin(), ranks.end(), has_not_heard) > std::count_if(ranks.begin(), ranks.end(), blames);
 }
 
+// All by themselves and before any had to do with another, as for a wrong option: which was the first means nothing.
+bool ended_alike(const std::vector<RankReport>& ranks) {
+  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const RankReport& rank) {
+           return !rank.fate.empty() && rank.fate == ranks[0].fate && rank.last() == nullptr;
+         });
+}
+
 }  // namespace
 
 void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
@@ -191,8 +201,10 @@ void mark_causes(std::vector<RankReport>& ranks) {
       first == ranks.end() || (missing.there != nullptr && first->last() != nullptr && !first->last()->ended &&
                                place_of(*first->last()) == place_of(*missing.there->last()));
   if (missed_others && !missing.ranks.empty()) {
-    for (const int rank : missing.ranks) ranks[rank].cause = true;
-  } else if (first != ranks.end()) {
+    // When only the time is over, somebody is always the last.
+    const bool waited = first != ranks.end() || missing.there->seen - missing.there->last()->begun >= kNoticed;
+    for (const int rank : missing.ranks) ranks[rank].cause = waited;
+  } else if (first != ranks.end() && !ended_alike(ranks)) {
     first->cause = true;
   }
 }

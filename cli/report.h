@@ -20,10 +20,9 @@ struct RankReport {
   std::string host = {};  ///< empty: this one
   std::string fate = {};  ///< "was killed by signal 9 (Killed)"; empty: it still ran
   int stopped_by = 0;     ///< the signal by which it was stopped before that
-  bool killed =
-      false;  ///< by a signal that was not its own abort(), and not because it was ended; or with its host; or it never ran
-  bool lost = false;                      ///< with its host: the last that was heard is old, or nothing was
-  bool failed = false;                    ///< the first of all
+  bool killed = false;  ///< by a signal that was not its own abort() or its end; or lost with its host, or not started
+  bool lost = false;    ///< with its host: the last that was heard is old, or nothing was
+  bool failed = false;  ///< the first of all
   bool kept_others_from_meeting = false;  ///< it did not come to the rendezvous, or left it too soon
   bool cause = false;                     ///< of the failure, as far as can be seen; see mark_causes()
   std::vector<Record> recent = {};        ///< what it did last, oldest first

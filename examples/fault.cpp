@@ -99,6 +99,10 @@ int main(int argc, char** argv) {
   }
   try {
     trireme::Communicator world = trireme::init();
+    if (options.rank >= world.ranks()) {
+      std::fprintf(stderr, "there is no rank %d among %d\n", options.rank, world.ranks());
+      return 2;
+    }
     run(world, options);
     return 0;
   } catch (const trireme::Error& error) {

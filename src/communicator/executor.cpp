@@ -30,12 +30,6 @@ bool is_lent_right(const Operation& operation, const Node& node, int segment, co
   return true;
 }
 
-/// It takes less than a microsecond or two to do this rank's part of it.
-bool is_short(const Operation& operation) {
-  constexpr std::size_t kShort = 16 << 10;
-  return operation.call.elements * bytes_of(operation.call.dtype) <= kShort;
-}
-
 }  // namespace
 
 // Sizes what the operation needs while it runs; memory from its last run is used again.
@@ -54,6 +48,14 @@ void Engine::prepare(Operation& operation) {
   operation.segments_left = operation.segments;
   operation.early.clear();
   operation.there.clear();
+}
+
+// Whether this rank's part of it is a matter of microseconds: few bytes, between ranks that have cores of their own and
+// see the same memory. Of some calls in uneven shares nobody knows how many there are.
+bool Engine::is_short(const Operation& operation) const {
+  constexpr std::size_t kShort = 16 << 10;
+  return !tcp_ && !parts_.crowded && operation.call.shape == 0 &&
+         operation.call.elements * bytes_of(operation.call.dtype) <= kShort;
 }
 
 // More than its messages say: which end of a message this is, and who is at the other.

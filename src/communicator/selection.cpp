@@ -41,22 +41,47 @@ std::size_t peers_of(const Candidate& candidate) {
   return peers.size();
 }
 
-/// What a name asks for, by collective: "broadcast/chain" for one, "chain" for each that has one of that name.
-void force(std::map<Collective, std::string>& forced, std::string_view name) {
+const Algorithm& forced_algorithm(std::string_view name) {
   try {
-    find_algorithm(name);
+    return find_algorithm(name);
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("TRIREME_ALGORITHM: {}", error.what()));
   }
-  for (const Algorithm& algorithm : algorithms()) {
-    const std::string_view collective = to_string(algorithm.collective);
-    if (algorithm.name != name && fmt::format("{}/{}", collective, algorithm.name) != name) continue;
+}
+
+std::vector<std::string_view> names_in(std::string_view list) {
+  std::vector<std::string_view> names;
+  while (!list.empty()) {
+    const std::string_view name = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), name.size() + 1));
+    if (!name.empty()) names.push_back(name);
+  }
+  return names;
+}
+
+/// Which algorithms TRIREME_ALGORITHM asks for: "broadcast/chain" for one collective, "chain" for each that has one of
+/// that name, and is not named itself.
+std::map<Collective, std::string> forced_by(std::string_view list) {
+  std::map<Collective, std::string> forced;
+  const auto force = [&](const Algorithm& algorithm) {
     const auto [found, fresh] = forced.emplace(algorithm.collective, algorithm.name);
-    if (fresh || found->second == algorithm.name) continue;
+    if (fresh || found->second == algorithm.name) return;
+    const std::string_view collective = to_string(algorithm.collective);
     throw UsageError(
         fmt::format("TRIREME_ALGORITHM asks for both {} and {}, which are algorithms for {}: name one, as {}/{}",
                     found->second, algorithm.name, collective, collective, found->second));
+  };
+  for (const std::string_view name : names_in(list)) {
+    const Algorithm& algorithm = forced_algorithm(name);
+    if (name.find('/') != std::string_view::npos) force(algorithm);
   }
+  const std::map<Collective, std::string> named = forced;
+  for (const std::string_view name : names_in(list)) {
+    for (const Algorithm& algorithm : algorithms()) {
+      if (algorithm.name == name && !named.contains(algorithm.collective)) force(algorithm);
+    }
+  }
+  return forced;
 }
 
 }  // namespace
@@ -66,15 +91,8 @@ Selector::Selector(std::span<const int> hosts, Tuning tuning, std::string_view f
       ranks_per_host_(even_ranks_per_host(hosts)),
       one_host_(std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts[0]; })),
       tuning_(std::move(tuning)),
-      cores_(cores) {
-  std::map<Collective, std::string> wherever;
-  while (!forced.empty()) {
-    const std::string_view name = forced.substr(0, forced.find(','));
-    forced.remove_prefix(std::min(forced.size(), name.size() + 1));
-    if (!name.empty()) force(name.find('/') == std::string_view::npos ? wherever : forced_, name);
-  }
-  forced_.merge(wherever);  // which changes nothing for a collective that was named
-}
+      cores_(cores),
+      forced_(forced_by(forced)) {}
 
 Pick Selector::by_name(Collective collective, std::string_view name, std::string why) const {
   const Algorithm* algorithm = row(collective, name);

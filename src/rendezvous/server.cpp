@@ -83,10 +83,10 @@ Server::Loop::~Loop() {
   thread_.join();
 }
 
-void Server::Loop::tell_ended(int rank, const std::string& who, const std::string& how) {
+void Server::Loop::tell_ended(int rank, const std::string& who, const std::string& how, Ran ran) {
   {
     const std::lock_guard lock(mutex_);
-    told_.push_back({rank, who, how});
+    told_.push_back({rank, who, how, ran});
   }
   wake();
 }
@@ -305,7 +305,9 @@ Server::~Server() = default;
 
 std::uint16_t Server::port() const { return loop_->port(); }
 
-void Server::tell_ended(int rank, const std::string& who, const std::string& how) { loop_->tell_ended(rank, who, how); }
+void Server::tell_ended(int rank, const std::string& who, const std::string& how, Ran ran) {
+  loop_->tell_ended(rank, who, how, ran);
+}
 
 int Server::culprit() const { return loop_->culprit(); }
 

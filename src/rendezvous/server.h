@@ -23,6 +23,9 @@ enum class Meetings : std::uint8_t {
   many,  ///< ranks that come again after their goodbye meet again; the destructor ends all at once
 };
 
+/// Whether the process of a rank was ever started.
+enum class Ran : std::uint8_t { no, yes };
+
 class Server {
  public:
   /// Listens at `host` (name or number; empty: all addresses) and `port` (0: one of the system's choice). `name` is how
@@ -39,9 +42,9 @@ class Server {
   /// Where it listens.
   std::uint16_t port() const;
 
-  /// A rank is no more, which its parent knows best: `who` and `how` complete "rank 3 (who) how". Those who wait for it
-  /// hear of it at once.
-  void tell_ended(int rank, const std::string& who, const std::string& how);
+  /// A rank is no more, or never was, which its parent knows best: `who` and `how` complete "rank 3 (who) how". Those who
+  /// wait for it hear of it at once.
+  void tell_ended(int rank, const std::string& who, const std::string& how, Ran ran = Ran::yes);
 
   /// The rank that the first meeting that failed was ended by; -1: none, or nobody in particular.
   int culprit() const;

@@ -36,7 +36,7 @@ class Server::Loop {
   int culprit() const { return culprit_; }
   int strangers() const { return strangers_count_; }
 
-  void tell_ended(int rank, const std::string& who, const std::string& how);
+  void tell_ended(int rank, const std::string& who, const std::string& how, Ran ran);
 
  private:
   struct Session;
@@ -66,6 +66,7 @@ class Server::Loop {
     int rank;
     std::string who;
     std::string how;
+    Ran ran;
   };
 
   // Connections (server.cpp).

@@ -224,9 +224,9 @@ void Server::Loop::fail_if_one_ended(Session& session) {
   if (session.meeting.failure()) return;
   for (const auto& [rank, ended] : ended_) {
     if (session.meeting.presence(rank) != Meeting::Presence::awaited) continue;
-    session.meeting.fail({Failure::Type::peer,
-                          fmt::format("rank {} ({}) {} before it came to the rendezvous{}", rank, ended.who, ended.how,
-                                      ended.how == "exited with status 0" ? ": does it call init()?" : "")},
+    const std::string_view after =
+        ended.ran == Ran::yes ? " before it came to the rendezvous: does it call init()?" : "";
+    session.meeting.fail({Failure::Type::peer, fmt::format("rank {} ({}) {}{}", rank, ended.who, ended.how, after)},
                          rank);
     tell_failure(session);
     return;

@@ -166,7 +166,8 @@ Descriptor connect_to(const Address& address, Clock::time_point deadline) {
 void prepare(const Descriptor& socket) {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   keep_alive(socket.get());
-  // The system does not ask while something is on its way, and would send that again for a quarter of an hour.
+  // The system does not ask while something is on its way, and would send that again for a quarter of an hour. (A rank
+  // that is stopped for that long, before it has read what all ranks say of themselves, is lost too if that is much.)
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 8000);
 }
 

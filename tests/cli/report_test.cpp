@@ -42,6 +42,27 @@ TEST(Causes, AreThoseThatMostRanksBlame) {
   EXPECT_EQ(causes_of(ranks), std::vector{3});
 }
 
+TEST(Causes, AreNobodyWhereAllEndAlikeBeforeTheyMeet) {
+  std::vector<RankReport> ranks = all_of(3);
+  for (RankReport& rank : ranks) rank.fate = "exited with status 2";
+  ranks[1].failed = true;
+  EXPECT_EQ(causes_of(ranks), std::vector<int>());
+  ranks[2].fate = "was ended by trireme run";
+  EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
+TEST(Causes, AreNobodyWhereTheTimeIsOverAndARankIsALittleLate) {
+  std::vector<RankReport> ranks = all_of(3);
+  for (RankReport& rank : ranks) {
+    const std::uint32_t operation = rank.rank == 1 ? 6 : 7;
+    rank.recent = {{.number = operation, .context = 1, .sequence = operation, .call = {}, .ended = {}}};
+    rank.seen = std::chrono::milliseconds(2);
+  }
+  EXPECT_EQ(causes_of(ranks), std::vector<int>());
+  for (RankReport& rank : ranks) rank.seen = std::chrono::seconds(2);
+  EXPECT_EQ(causes_of(ranks), std::vector{1});
+}
+
 // It is the first to give up, and the others are ended before they find out.
 TEST(Causes, AreThoseThatAreCutOffFromMost) {
   const std::vector<Record> under_way{{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}}};

@@ -61,6 +61,26 @@ TEST(Board, AnOldOperationEndsNobodyElses) {
   for (const Record& record : board.records(0)) EXPECT_FALSE(record.ended) << record.sequence;
 }
 
+TEST(Board, WhatEndsAtOnceEndsWhenItHasBegun) {
+  Board board(1);
+  const std::uint64_t number = begin(board, 0, 0);
+  EXPECT_FALSE(board.last(0)->ended);
+  board.end_at_once(0, number);
+  const Record record = *board.last(0);
+  EXPECT_EQ(record.ended, record.begun);
+}
+
+TEST(Board, CanBeSwitchedOff) {
+  Board board(1);
+  board.set_recording(false);
+  board.end(0, begin(board, 0, 0));
+  board.end_at_once(0, begin(board, 0, 1));
+  EXPECT_TRUE(board.records(0).empty());
+  board.set_recording(true);
+  board.end(0, begin(board, 0, 2));
+  EXPECT_EQ(board.records(0).size(), 1U);
+}
+
 TEST(Board, TimesAreThoseOfTheClock) {
   Board board(1);
   const auto before = std::chrono::steady_clock::now().time_since_epoch();

@@ -128,6 +128,8 @@ TEST_P(Forced, IsRefusedWhereItContradictsItself) {
   const Environment shared("TRIREME_ALGORITHM", "direct,tree");
   const std::string gather = usage_error([&] { const Cluster cluster(GetParam(), 2); });
   EXPECT_NE(gather.find("algorithms for gather: name one, as gather/direct"), std::string::npos) << gather;
+  const Environment settled("TRIREME_ALGORITHM", "direct,tree,gather/direct,scatter/tree");
+  EXPECT_EQ(usage_error([&] { const Cluster cluster(GetParam(), 2); }), "nothing was thrown");
 }
 
 TEST_P(Forced, IsRefusedWhereItCannotRun) {

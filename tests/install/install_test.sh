@@ -48,6 +48,17 @@ configure refused -DWANT=torch -DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON && fail "Tr
 [[ $said == *"there is no Trireme::torch: "* ]] || fail "not told why: $said"
 
 [[ $torch == ON ]] || exit 0
+echo "as a subdirectory, configured only:"
+mkdir "$temporary/around"
+cat >"$temporary/around/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.22)
+project(Around CXX)
+add_subdirectory("$source" trireme)
+add_executable(train "$here/train.cpp")
+target_link_libraries(train PRIVATE Trireme::torch)
+END
+said=$("$cmake" -G Ninja -S "$temporary/around" -B "$temporary/around/build" 2>&1) || fail "$said"
+
 echo "data-parallel training:"
 configure whole || fail "$said"
 compile whole train
