@@ -103,7 +103,7 @@ TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
     ASSERT_EQ(running(program_), std::vector<std::string>());
   }
   EXPECT_EQ(shared_files(), before);
-  EXPECT_TRUE(scratch_.empty());
+  EXPECT_EQ(files_in(scratch_), std::set<std::string>());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a run must not leave behind on this machine: processes, and files of shared memory.
+// What a run must not leave behind on this machine: processes, files of shared memory, and others.
 #pragma once
 
 #include "support/launched.h"
@@ -15,6 +15,16 @@ inline std::set<std::string> shared_files() {
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     const std::string name = entry.path().filename();
     if (contains(name, "trireme")) names.insert(name);
+  }
+  return names;
+}
+
+// Files in a folder, but for those of the thread sanitizer, which a program that is killed as it starts can't remove.
+inline std::set<std::string> files_in(const TemporaryFolder& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / ".")) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("tsan.rodata.")) names.insert(name);
   }
   return names;
 }
