@@ -109,7 +109,7 @@ TEST_P(Matrix, OddLengths) {
     run_all(cluster, cases);
     if (HasFailure()) return;
   }
-  EXPECT_TRUE(collective != Collective::allreduce || seen.size() == 6U * kDtypes) << seen.size();
+  EXPECT_TRUE(collective != Collective::allreduce || seen.size() == std::size_t{6} * kDtypes) << seen.size();
 }
 
 TEST_P(Matrix, EveryDtypeWithEveryOp) {
