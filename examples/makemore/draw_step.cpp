@@ -1,5 +1,5 @@
-// One step on each rank: what it computed, and below it the reduction of each bucket, in two colours: what went by
-// while backward still computed, and what had to be waited for.
+// One step on each rank: what it computed and when it stopped for messages, and below it the reduction of each bucket, in
+// two colours: what went by while backward still computed, and what had to be waited for.
 #include "drawing.h"
 #include "record.h"
 #include "trireme/units.h"
@@ -71,6 +71,10 @@ class StepDrawing {
     phase(step.backward, y, "backward");
     phase(step.waiting, y, "waiting");
     phase(step.optimiser, y, "optimiser");
+    for (const Span& exchange : step.exchanges) {
+      drawing_.bar(x(exchange.begin), y, width(exchange), kLane, "waiting",
+                   fmt::format("batch norm's statistics: {}", took(exchange)));
+    }
     y += kLane + kBetween;
     for (std::size_t i = 0; i < step.buckets.size(); ++i, y += lane_ + kBetween) {
       reduction(i, step.buckets[i], step.waiting.begin, y);

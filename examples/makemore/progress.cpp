@@ -26,7 +26,7 @@ void Progress::show(std::int64_t step, double loss, double waited) {
   last_ = Clock::now();
   last_step_ = step;
   last_waited_ = waited;
-  const auto numbers = fmt::format("step {}/{}  loss {:.4f}  {:.0f} samples/s  {:.0f} % waiting for reductions", step,
+  const auto numbers = fmt::format("step {}/{}  loss {:.4f}  {:.0f} samples/s  {:.0f} % communication not hidden", step,
                                    steps_, loss, rate, 100 * share);
   if (!terminal_) {
     fmt::print(stderr, "{}\n", numbers);

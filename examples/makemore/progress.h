@@ -14,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `waited`: seconds that went by waiting for reductions since the beginning.
+  /// `waited`: seconds since the beginning of communication that nothing hid.
   void show(std::int64_t step, double loss, double waited);
 
  private:

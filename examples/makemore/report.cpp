@@ -95,7 +95,8 @@ std::string numbers(const Record& record) {
              fmt::format("the parameters of all {} ranks in the end", record.ranks), record.identical ? "good" : "bad");
   all += number(fmt::format("{:.3f}", record.validation_loss), "loss on words that the model has not seen");
   all += number(grouped(record.samples_per_second), "samples a second, all ranks together");
-  all += number(fmt::format("{:.0f} %", 100 * record.waited), "of the time rank 0 waited for reductions");
+  all +=
+      number(fmt::format("{:.0f} %", 100 * record.waited), "of the time rank 0 was in communication that nothing hid");
   return all + "</div>\n";
 }
 
@@ -153,13 +154,13 @@ std::string step(const Record& record) {
          legend({{"batch", "batch"},
                  {"forward", "forward"},
                  {"backward", "backward"},
-                 {"waiting", "waiting"},
+                 {"waiting", "waiting for others"},
                  {"optimiser", "optimiser"},
                  {"hidden", "reduction of a bucket, hidden"},
                  {"waited", "reduction of a bucket, waited for"}}) +
          "<div class=\"picture\">" + draw_step(record) +
-         "</div>\n<p class=\"note\">Batch norm over the joined batch exchanges two small messages a step, which are "
-         "part of forward and backward. If there are more ranks than cores, ranks also wait for each other's turns. "
+         "</div>\n<p class=\"note\">Batch norm over the joined batch stops forward and backward for a small message "
+         "each: nothing can hide those. If there are more ranks than cores, ranks also wait for each other's turns. "
          "The "
          "same and more steps are in trace.json, beside this page: open it in Perfetto.</p></section>\n";
 }

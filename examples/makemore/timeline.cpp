@@ -29,10 +29,11 @@ Span unpack(const json& packed, std::int64_t behind) {
 }
 
 json pack(const StepSpans& step) {
-  json packed = {{"step", step.step}, {"buckets", json::array()}};
+  json packed = {{"step", step.step}, {"buckets", json::array()}, {"exchanges", json::array()}};
   for (const auto& [name, phase] : kPhases) packed[name] = pack(step.*phase);
   for (const StepSpans::Bucket& bucket : step.buckets)
     packed["buckets"].push_back({bucket.bytes, pack(bucket.reduction)});
+  for (const Span& exchange : step.exchanges) packed["exchanges"].push_back(pack(exchange));
   return packed;
 }
 
@@ -43,6 +44,7 @@ StepSpans unpack_step(const json& packed, std::int64_t behind) {
   for (const json& bucket : packed.at("buckets")) {
     step.buckets.push_back({bucket.at(0).get<std::size_t>(), unpack(bucket.at(1), behind)});
   }
+  for (const json& exchange : packed.at("exchanges")) step.exchanges.push_back(unpack(exchange, behind));
   return step;
 }
 
@@ -92,6 +94,7 @@ class Trace {
     for (const StepSpans& step : steps) {
       add(rank, 0, fmt::format("step {}", step.step), "step", step.whole());
       for (const auto& [name, phase] : kPhases) add(rank, 0, name, "phase", step.*phase);
+      for (const Span& exchange : step.exchanges) add(rank, 0, "statistics", "exchange", exchange);
       for (std::size_t i = 0; i < step.buckets.size(); ++i) add_bucket(rank, step.step, i, step.buckets[i]);
       buckets = std::max(buckets, step.buckets.size());
     }
@@ -130,6 +133,12 @@ class Trace {
 };
 
 }  // namespace
+
+double StepSpans::communicated() const {
+  double seconds = waiting.seconds();
+  for (const Span& exchange : exchanges) seconds += exchange.seconds();
+  return seconds;
+}
 
 Timelines gather_timelines(trireme::Communicator& world, const std::vector<StepSpans>& mine) {
   json packed = {{"barriers", barriers(world)},

@@ -27,6 +27,10 @@ struct StepSpans {
     Span reduction;  ///< from its last gradient until it was reduced
   };
   std::vector<Bucket> buckets = {};
+  std::vector<Span> exchanges = {};  ///< of batch norm's statistics, in the midst of forward and backward
+
+  /// The seconds in which messages were waited for and nothing was computed.
+  double communicated() const;
 
   Span whole() const { return {batch.begin, optimiser.end}; }
 };

@@ -49,7 +49,7 @@ class Trainer {
     for (std::int64_t step = 1; step <= steps_; ++step) {
       waited += this->step(step);
       if (step % show_every != 0 && step != steps_) continue;
-      average_losses();
+      waited += average_losses();
       progress_.show(step, result_.losses.back(), waited);
     }
     const double seconds = span(begin, Clock::now()).seconds();
@@ -60,7 +60,7 @@ class Trainer {
   }
 
  private:
-  // Returns the seconds that were spent waiting.
+  // Returns the seconds of communication that nothing hid.
   double step(std::int64_t number) {
     const auto begin = Clock::now();
     const Samples batch = batches_.next();
@@ -84,18 +84,23 @@ class Trainer {
     for (const auto& bucket : times.buckets) {
       spans.buckets.push_back({bucket.bytes, span(bucket.reduction.begin, bucket.reduction.end)});
     }
-    const double waited = spans.waiting.seconds();
+    for (const auto& [begun, ended] : times.exchanges) spans.exchanges.push_back(span(begun, ended));
+    const double waited = spans.communicated();
     if (number + static_cast<std::int64_t>(kSteps) > steps_) result_.spans.push_back(std::move(spans));
     return waited;
   }
 
   // Those that are this rank's own become the mean of all ranks'. Once in a while for many: in every step it would be
-  // one more message to wait for. All ranks have the same ones then, and stop alike at one that is not finite.
-  void average_losses() {
+  // one more message to wait for. All ranks have the same ones then, and stop alike at one that is not finite. Returns
+  // the seconds that it took.
+  double average_losses() {
+    const auto begin = Clock::now();
     world_.allreduce(std::span(result_.losses).subspan(averaged_), trireme::Op::average);
+    const double seconds = span(begin, Clock::now()).seconds();
     for (; averaged_ < result_.losses.size(); ++averaged_) {
       if (!std::isfinite(result_.losses[averaged_])) throw not_finite("in step", averaged_ + 1, rate_);
     }
+    return seconds;
   }
 
   trireme::Communicator& world_;

@@ -17,7 +17,7 @@ struct Training {
   std::vector<StepSpans> spans = {};      ///< of the last steps, on this rank
   std::vector<std::size_t> buckets = {};  ///< bytes of each
   double samples_per_second = 0;          ///< of all ranks together
-  double waited = 0;                      ///< the part of the time that went by waiting for reductions
+  double waited = 0;                      ///< the part of the time that went by in communication that nothing hid
 };
 
 /// What there is to throw when a loss is infinite or not a number.

@@ -53,7 +53,7 @@ void Engine::prepare(Operation& operation) {
 // Whether this rank's part of it is a matter of microseconds: few bytes, between ranks that have cores of their own and
 // see the same memory. Of some calls in uneven shares nobody knows how many there are.
 bool Engine::is_short(const Operation& operation) const {
-  constexpr std::size_t kShort = 16 << 10;
+  constexpr std::size_t kShort = 64 << 10;
   return !tcp_ && !parts_.crowded && operation.call.shape == 0 &&
          operation.call.elements * bytes_of(operation.call.dtype) <= kShort;
 }

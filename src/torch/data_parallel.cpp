@@ -1,6 +1,7 @@
 #include "torch/data_parallel.h"
 
 #include "torch/give_up.h"
+#include "torch/sync_norm.h"
 #include "torch/tensors.h"
 #include "trireme/objects.h"
 
@@ -122,6 +123,7 @@ DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const Di
     }
   }
   reducer_ = std::make_unique<Reducer>(std::move(reduced), ranks_, options);
+  for (const SyncedLayer& layer : synced_layers(module)) layer.norm->note_in(reducer_->exchanges());
 }
 
 std::string DataParallel::Impl::what_is_wrong() const {
@@ -254,6 +256,7 @@ void DataParallel::Impl::before_forward() {
   const bool wanted = options_.broadcast_buffers == BroadcastBuffers::before_forward && reducer_->syncs() &&
                       at::GradMode::is_enabled() && module_.is_training();
   if (!wanted || buffers_.empty() || ranks_.ranks() == 1) return;
+  const NotedExchange noted(reducer_->exchanges());
   broadcast_buffers(notices_ ? notices_->announce_and_wait(Announced::buffers).last_at_work : 0);
 }
 

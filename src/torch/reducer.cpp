@@ -113,6 +113,7 @@ void Reducer::before_forward() {
     give_up(ranks_, "the last backward ended before all gradients had come, as when something throws in it");
   }
   for (int i = 0; i < static_cast<int>(parameters_.size()); ++i) follow(i);
+  exchanges_->clear();
   times_.forward.begin = Clock::now();
 }
 
@@ -165,7 +166,10 @@ at::Tensor Reducer::weigh(const at::Tensor& loss, double samples) {
   if (!(samples >= 0) || std::isinf(samples)) give_up(ranks_, fmt::format("a rank can't have {} samples", samples));
   announce(Announced::weights);
   std::array<double, 2> sums = {samples, 1};
-  ranks_.allreduce(sums);
+  {
+    const NotedExchange noted(exchanges_);
+    ranks_.allreduce(sums);
+  }
   if (!(sums[0] > 0)) give_up(ranks_, "no rank has any samples in this step: all weights are 0");
   return loss * (samples * sums[1] / sums[0]);
 }
@@ -347,6 +351,7 @@ void Reducer::end_backward() {
   give_gradients();
   in_backward_ = false;
   forwards_.backward_ended();
+  times_.exchanges = std::exchange(*exchanges_, {});
   times_.waiting.end = times_.backward.end = Clock::now();
   announce(Announced::step);
 }
@@ -480,6 +485,7 @@ void Reducer::shadow(const Notice& notice, const std::function<void()>& stepped)
       break;
     case Announced::order: take_order(notice.last_at_work); break;
     case Announced::step:
+      exchanges_->clear();
       give_gradients();
       stepped();
       break;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "torch/buckets.h"
+#include "torch/exchanges.h"
 #include "torch/forwards.h"
 #include "torch/graph.h"
 #include "torch/notices.h"
@@ -47,6 +48,8 @@ class Reducer {
   bool syncs() const { return sync_; }
   at::Tensor weigh(const at::Tensor& loss, double samples);
   const StepTimes& times() const { return times_; }
+  /// Where others note what they stop forward and backward for; the times of the next step tell of it.
+  const std::shared_ptr<Exchanges>& exchanges() const { return exchanges_; }
   const std::vector<GradientBucket>& buckets() const { return shown_; }
 
   /// From now on, other ranks may run out of batches.
@@ -142,6 +145,7 @@ class Reducer {
   std::unique_ptr<AtWork> at_work_;  ///< in the last forward, while ranks may join
 
   StepTimes times_;
+  std::shared_ptr<Exchanges> exchanges_ = std::make_shared<Exchanges>();
 };
 
 }  // namespace trireme::detail

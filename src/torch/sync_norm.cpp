@@ -196,6 +196,7 @@ Moments SyncNorm::join(const Moments& mine, const Running& running) {
       torch::cat({torch::tensor({static_cast<double>(number_), mine.count}, torch::kDouble), mine.mean, mine.squares});
   std::vector<double> all(width * static_cast<std::size_t>(ranks_ ? ranks_->ranks() : 1));
   if (ranks_) {
+    const NotedExchange noted(exchanges_.lock());
     ranks_->allgather(values_of(packed), all);
   } else {
     std::ranges::copy(values_of(packed), all.begin());
@@ -244,7 +245,10 @@ Tensor SyncNorm::add_up(const Tensor& mine) {
   if (!ranks_) return mine;
   const auto number = static_cast<double>(number_);
   const Tensor packed = torch::cat({mine, torch::tensor({number, number * number}, torch::kDouble)});
-  ranks_->allreduce(values_of(packed));
+  {
+    const NotedExchange noted(exchanges_.lock());
+    ranks_->allreduce(values_of(packed));
+  }
   const double* const added = packed.data_ptr<double>() + mine.numel();
   if (ranks_->ranks() * added[1] != added[0] * added[0]) {
     std::vector<double> numbers(static_cast<std::size_t>(ranks_->ranks()));

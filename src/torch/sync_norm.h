@@ -2,6 +2,7 @@
 // backward needs. trireme::SyncBatchNorm and converted batch norms are both made of it.
 #pragma once
 
+#include "torch/exchanges.h"
 #include "trireme/communicator.h"
 
 #include <cstdint>
@@ -58,6 +59,9 @@ class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
 
   void announce(Announced what);
 
+  /// Forward and backward note there how long they exchange statistics, as long as there is somebody to see it.
+  void note_in(const std::shared_ptr<Exchanges>& exchanges) { exchanges_ = exchanges; }
+
   /// Take part in a collective that others announced, as a rank without samples.
   void shadow_statistics(const Running& running);
   void shadow_sums();
@@ -84,6 +88,7 @@ class SyncNorm : public std::enable_shared_from_this<SyncNorm> {
   std::size_t number_;
   std::shared_ptr<Notices> notices_;
   std::int64_t index_ = 0;
+  std::weak_ptr<Exchanges> exchanges_;
 };
 
 /// How one more batch enters a batch norm's buffers. It counts when it does: an input may yet be refused.

@@ -22,9 +22,9 @@ inline constexpr std::size_t kLine = 64;
 
 inline constexpr std::size_t round_to_line(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-enum class RecordKind : std::uint32_t {
+enum class RecordKind : std::uint16_t {
   message,   ///< the payload is the message
-  lent,      ///< the payload is a list of places in the sender's memory
+  lent,      ///< it lies in the sender's memory: in one place, or in those that the payload lists
   offered,   ///< the same, for an answer
   released,  ///< of a lent message, named by its token
   answered,  ///< the same, with the answer in place
@@ -32,13 +32,18 @@ enum class RecordKind : std::uint32_t {
   skip,      ///< nothing; the next record is at the ring's start
 };
 
-struct alignas(kLine) RecordHeader {
+/// What a record says of itself.
+struct RecordInfo {
+  RecordKind kind = RecordKind::message;
+  std::uint16_t places = 0;  ///< that the payload lists; 0: what is lent is in one, at `offset`
+  std::uint32_t token = 0;   ///< the sender's, of what it lends
+  std::uint64_t bytes = 0;   ///< of the message
+  std::uint64_t offset = 0;  ///< of its one place in the memory that the sender shows
+  Envelope envelope = {};
+};
+
+struct alignas(kLine) RecordHeader : RecordInfo {
   std::atomic<std::uint64_t> stamp;
-  RecordKind kind;
-  std::uint32_t places;  ///< that the payload lists
-  std::uint64_t bytes;   ///< of the message
-  std::uint64_t token;   ///< the sender's, of what it lends
-  Envelope envelope;
 };
 
 static_assert(sizeof(RecordHeader) == kLine);
@@ -64,8 +69,8 @@ class RingWriter {
  public:
   explicit RingWriter(ByteRing* ring = nullptr) : ring_(ring) {}
 
-  /// Room for a record with that payload; null if there is none now. It is published by publish().
-  RecordHeader* reserve(std::size_t payload) {
+  /// Room for a record with that payload, which is to be filled; null if there is none now.
+  std::byte* reserve(std::size_t payload) {
     const std::size_t size = kLine + round_to_line(payload);
     const std::size_t to_end = ByteRing::kBytes - position_ % ByteRing::kBytes;
     const bool skips = size > to_end || turns_back(size);
@@ -79,17 +84,17 @@ class RingWriter {
       position_ += to_end;
     }
     size_ = size;
-    return &ring_->header(position_);
+    return reinterpret_cast<std::byte*>(&ring_->header(position_)) + kLine;
   }
 
-  static std::byte* payload(RecordHeader& header) { return reinterpret_cast<std::byte*>(&header) + kLine; }
-
-  /// Before publish().
-  void clear_next() { ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed); }
-
-  /// Sequentially consistent, so that the reader's bell may be looked at next.
-  void publish() {
-    ring_->header(position_).stamp.exchange(position_ + 1);
+  /// The record for which room was reserved, and whose payload is in place. The reader looks at the header's line all the
+  /// time: it is written last, at one go, to take it away only once. Sequentially consistent, so that the reader's bell
+  /// may be looked at next.
+  void publish(const RecordInfo& info) {
+    ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed);
+    RecordHeader& header = ring_->header(position_);
+    static_cast<RecordInfo&>(header) = info;
+    header.stamp.exchange(position_ + 1);
     position_ += size_;
   }
 

@@ -8,6 +8,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <poll.h>
 #include <thread>
 #include <unistd.h>
@@ -15,11 +16,14 @@
 namespace trireme::transport {
 namespace {
 
-/// A stretch of the sender's memory, as it stands in a record.
+/// A stretch of the sender's memory, as it stands in a record that lists several.
 struct Place {
   std::uint64_t offset;
   std::uint64_t bytes;
 };
+
+constexpr std::size_t kMostPlaces = kMostPayload / sizeof(Place);
+static_assert(kMostPlaces <= std::numeric_limits<decltype(RecordHeader::places)>::max());
 
 /// Below this, a message that may be lent is copied all the same: its peer need not answer then.
 constexpr std::size_t kWorthLending = 4096;
@@ -54,6 +58,7 @@ void Host::post(Outgoing& outgoing) {
 }
 
 bool Host::lendable(std::span<const Piece> pieces) const {
+  if (pieces.empty() || pieces.size() > kMostPlaces) return false;
   for (const Piece& piece : pieces) {
     if (piece.bytes > 0 && !visible_.holds(reinterpret_cast<std::uintptr_t>(piece.data) - visible_.base, piece.bytes)) {
       return false;
@@ -92,64 +97,55 @@ bool Host::try_send(Peer& peer, Outgoing& outgoing) {
 }
 
 bool Host::send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes) {
-  RecordHeader* header = peer.writer.reserve(bytes);
-  if (header == nullptr) return false;
-  // The peer looks at the header's line all the time: that is written last, at one go, to take it away only once.
-  std::byte* to = RingWriter::payload(*header);
+  std::byte* to = peer.writer.reserve(bytes);
+  if (to == nullptr) return false;
   for (const Piece& piece : outgoing.pieces) {
     kernels::copy(to, piece.data, piece.bytes);
     to += piece.bytes;
   }
-  peer.writer.clear_next();
-  header->kind = RecordKind::message;
-  header->places = 0;
-  header->bytes = bytes;
-  header->envelope = outgoing.envelope;
-  peer.writer.publish();
-  peer.bell->ring(peer.event);
+  publish(peer, {.kind = RecordKind::message, .bytes = bytes, .envelope = outgoing.envelope});
   return true;
 }
 
 bool Host::send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, std::span<const Piece> pieces,
                        Lent lent) {
-  RecordHeader* header = peer.writer.reserve(pieces.size() * sizeof(Place));
-  if (header == nullptr) return false;
+  const std::size_t places = pieces.size() == 1 ? 0 : pieces.size();
+  std::byte* to = peer.writer.reserve(places * sizeof(Place));
+  if (to == nullptr) return false;
   if (free_tokens_.empty()) {
     free_tokens_.push_back(static_cast<std::uint32_t>(lent_.size()));
     lent_.emplace_back();
   }
   const std::uint32_t token = free_tokens_.back();
   free_tokens_.pop_back();
-  const bool offered = lent.outgoing != nullptr && outgoing.sending == Sending::offered;
   lent_[token] = lent;
-  header->kind = offered ? RecordKind::offered : RecordKind::lent;
-  header->places = static_cast<std::uint32_t>(pieces.size());
-  header->bytes = bytes;
-  header->token = token;
-  header->envelope = outgoing.envelope;
-  std::byte* to = RingWriter::payload(*header);
-  for (const Piece& piece : pieces) {
-    const Place place{reinterpret_cast<std::uintptr_t>(piece.data) - visible_.base, piece.bytes};
+  const auto offset_of = [&](const Piece& piece) {
+    return reinterpret_cast<std::uintptr_t>(piece.data) - visible_.base;
+  };
+  for (std::size_t i = 0; i < places; ++i) {
+    const Place place{offset_of(pieces[i]), pieces[i].bytes};
     std::memcpy(to, &place, sizeof place);
     to += sizeof place;
   }
-  peer.writer.clear_next();
-  peer.writer.publish();
-  peer.bell->ring(peer.event);
+  const bool offered = lent.outgoing != nullptr && outgoing.sending == Sending::offered;
+  publish(peer, {.kind = offered ? RecordKind::offered : RecordKind::lent,
+                 .places = static_cast<std::uint16_t>(places),
+                 .token = token,
+                 .bytes = bytes,
+                 .offset = places == 0 ? offset_of(pieces[0]) : 0,
+                 .envelope = outgoing.envelope});
   return true;
 }
 
 bool Host::send_control(Peer& peer, const Control& control) {
-  RecordHeader* header = peer.writer.reserve(0);
-  if (header == nullptr) return false;
-  header->kind = control.kind;
-  header->places = 0;
-  header->bytes = 0;
-  header->token = control.token;
-  peer.writer.clear_next();
-  peer.writer.publish();
-  peer.bell->ring(peer.event);
+  if (peer.writer.reserve(0) == nullptr) return false;
+  publish(peer, {.kind = control.kind, .token = control.token});
   return true;
+}
+
+void Host::publish(Peer& peer, const RecordInfo& info) {
+  peer.writer.publish(info);
+  peer.bell->ring(peer.event);
 }
 
 // True if anything went out.
@@ -195,7 +191,7 @@ bool Host::take_in(Peer& peer) {
       case RecordKind::offered: take_message(peer, *header); break;
       case RecordKind::released:
       case RecordKind::answered: {
-        const std::uint64_t token = header->token;
+        const std::uint32_t token = header->token;
         const bool answered = header->kind == RecordKind::answered;
         peer.reader.pass(0);
         take_back(peer, token, answered);
@@ -262,16 +258,22 @@ void Host::take_message(Peer& peer, const RecordHeader& header) {
 bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
   held.lent = true;
   held.token = header.token;
+  const auto add = [&](const Place& place) {
+    const bool its_own = place.bytes == 0 || peer.visible.holds(place.offset, place.bytes);
+    if (its_own) {
+      held.pieces.push_back({std::bit_cast<std::byte*>(peer.visible.base + place.offset), place.bytes});
+    } else {
+      garble(peer, "lent memory that is not its own");
+    }
+    return its_own;
+  };
+  if (header.places == 0) return add({header.offset, header.bytes});
   const std::byte* from = RingReader::payload(header);
   std::size_t bytes = 0;
   for (std::uint32_t i = 0; i < header.places; ++i) {
     Place place{};
     std::memcpy(&place, from + i * sizeof place, sizeof place);
-    if (place.bytes > 0 && !peer.visible.holds(place.offset, place.bytes)) {
-      garble(peer, "lent memory that is not its own");
-      return false;
-    }
-    held.pieces.push_back({std::bit_cast<std::byte*>(peer.visible.base + place.offset), place.bytes});
+    if (!add(place)) return false;
     bytes += place.bytes;
   }
   if (bytes == header.bytes) return true;
@@ -279,14 +281,14 @@ bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
   return false;
 }
 
-void Host::take_back(Peer& peer, std::uint64_t token, bool answered) {
+void Host::take_back(Peer& peer, std::uint32_t token, bool answered) {
   if (token >= lent_.size() || lent_[token].peer != index_[peer.rank]) {
     garble(peer, "gave back what was not lent to it");
     return;
   }
   const Lent lent = lent_[token];
   lent_[token] = {};
-  free_tokens_.push_back(static_cast<std::uint32_t>(token));
+  free_tokens_.push_back(token);
   if (lent.staged != nullptr) memory_->arena().give_back(lent.staged);
   if (lent.outgoing != nullptr) inbox_.sent(*lent.outgoing, answered);
 }

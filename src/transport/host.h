@@ -76,7 +76,7 @@ class Host final : public Transport {
   struct Held {
     std::uint64_t begin = 0;
     bool released = false;
-    std::uint64_t token = 0;  ///< the sender's, if it lent
+    std::uint32_t token = 0;  ///< the sender's, if it lent
     bool lent = false;
     std::vector<Piece> pieces;
     int peer = 0;  ///< index
@@ -84,7 +84,7 @@ class Host final : public Transport {
 
   struct Control {
     RecordKind kind;
-    std::uint64_t token;
+    std::uint32_t token;
   };
 
   struct Peer : HostPeer {
@@ -111,12 +111,13 @@ class Host final : public Transport {
   bool send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes);
   bool send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, std::span<const Piece> pieces, Lent lent);
   bool send_control(Peer& peer, const Control& control);
+  static void publish(Peer& peer, const RecordInfo& info);
   bool flush(Peer& peer);
   bool lendable(std::span<const Piece> pieces) const;
   bool take_in(Peer& peer);
   void take_message(Peer& peer, const RecordHeader& header);
   bool take_places(Peer& peer, const RecordHeader& header, Held& held);
-  void take_back(Peer& peer, std::uint64_t token, bool answered);
+  void take_back(Peer& peer, std::uint32_t token, bool answered);
   void finish(Incoming& incoming, RecordKind kind);
   void let_go(Peer& peer);
   void go(Peer& peer);

@@ -81,6 +81,7 @@ TEST(MakemoreProgram, Records) {
       EXPECT_EQ(count.contains(phase) ? count.at(phase) : 0, 12) << "rank " << rank << ", " << phase;
     }
     EXPECT_GE(count.at("reduction"), 3 * 12);
+    EXPECT_EQ(count.at("exchange"), 2 * 12) << "batch norm's statistics, in forward and backward";
   }
   // Clocks are one: nobody ends a step before the other has begun it.
   EXPECT_LT(third_step[0].first, third_step[1].second);

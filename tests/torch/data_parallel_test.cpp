@@ -3,6 +3,7 @@
 
 #include "torch/mlp.h"
 #include "torch/ranks.h"
+#include "trireme/torch/sync_batch_norm.h"
 
 #include <functional>
 #include <memory>
@@ -350,6 +351,31 @@ TEST(Buckets, AreReducedWhileBackwardGoesOn) {
       for (std::size_t i = 1; i < times.buckets.size(); ++i) {
         EXPECT_LE(times.buckets[i - 1].reduction.begin, times.buckets[i].reduction.begin);
       }
+    }
+  });
+}
+
+// Everything that stops forward and backward until other ranks have answered is noted, in its order.
+TEST(StepTimes, TellOfWhatNothingCanHide) {
+  on_ranks(2, [](Communicator& world) {
+    torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 1));
+    convert_sync_batch_norm(*net, world);
+    DistributedDataParallel model(net, world);
+    for (int step = 0; step < 3; ++step) {
+      model.forward(torch::randn({3, 4}));  // one that has no backward
+      const torch::Tensor loss = model.forward(torch::randn({3 + world.rank(), 4})).mean();
+      model.weigh(loss, 3 + world.rank()).backward();
+      const StepTimes& times = model.times();
+      ASSERT_EQ(times.exchanges.size(), 4U) << "buffers, statistics, weights, sums";
+      StepTimes::Clock::time_point last = times.forward.begin;
+      for (const auto& [begin, end] : times.exchanges) {
+        EXPECT_LE(last, begin);
+        EXPECT_LE(begin, end);
+        last = end;
+      }
+      EXPECT_LE(times.exchanges[1].end, times.forward.end);
+      EXPECT_LE(times.forward.end, times.exchanges[2].begin);
+      EXPECT_LE(last, times.waiting.begin);
     }
   });
 }

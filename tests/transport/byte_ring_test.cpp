@@ -17,15 +17,11 @@ class Ends {
  public:
   /// False if there is no room.
   bool write(std::size_t bytes) {
-    RecordHeader* header = writer_.reserve(bytes);
-    if (header == nullptr) return false;
-    offsets_.insert(reinterpret_cast<std::byte*>(header) - ring_->bytes);
-    std::memset(RingWriter::payload(*header), static_cast<int>(written_ % 251), bytes);
-    writer_.clear_next();
-    header->kind = RecordKind::message;
-    header->bytes = bytes;
-    header->token = written_++;
-    writer_.publish();
+    std::byte* const payload = writer_.reserve(bytes);
+    if (payload == nullptr) return false;
+    offsets_.insert(payload - ring_->bytes);
+    std::memset(payload, static_cast<int>(written_ % 251), bytes);
+    writer_.publish({.token = static_cast<std::uint32_t>(written_++), .bytes = bytes});
     return true;
   }
 

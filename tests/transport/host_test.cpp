@@ -22,27 +22,21 @@ namespace trireme::test {
 namespace {
 
 using namespace std::chrono_literals;
-using transport::RecordHeader;
+using transport::RecordInfo;
 using transport::RecordKind;
+
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 
 // Rank 0 writes records by hand into its ring to rank 1.
 class HostLiar : public ::testing::Test {
  protected:
-  void say(RecordKind kind, std::uint64_t bytes, std::uint64_t token = 0,
-           const std::vector<std::array<std::uint64_t, 2>>& places = {}) {
+  void say(RecordInfo info, const std::vector<std::array<std::uint64_t, 2>>& places = {}) {
     transport::RingWriter writer(liar_->peers().front().to);
-    RecordHeader* const header = writer.reserve(places.size() * sizeof places[0]);
-    ASSERT_NE(header, nullptr);
-    header->kind = kind;
-    header->places = static_cast<std::uint32_t>(places.size());
-    header->bytes = bytes;
-    header->token = token;
-    header->envelope = {};
-    if (!places.empty()) {
-      std::memcpy(transport::RingWriter::payload(*header), places.data(), places.size() * sizeof places[0]);
-    }
-    writer.clear_next();
-    writer.publish();
+    std::byte* const payload = writer.reserve(places.size() * sizeof places[0]);
+    ASSERT_NE(payload, nullptr);
+    info.places = static_cast<std::uint16_t>(places.size());
+    if (!places.empty()) std::memcpy(payload, places.data(), places.size() * sizeof places[0]);
+    writer.publish(info);
     host_.progress();
   }
 
@@ -60,27 +54,37 @@ class HostLiar : public ::testing::Test {
 };
 
 TEST_F(HostLiar, SendsARecordOfNoKind) {
-  say(static_cast<RecordKind>(77), 0);
+  say({.kind = static_cast<RecordKind>(77)});
   expect_garbled("sent a record that makes no sense");
 }
 
 TEST_F(HostLiar, SendsARecordThatIsTooLong) {
-  say(RecordKind::message, std::numeric_limits<std::uint64_t>::max());
+  say({.kind = RecordKind::message, .bytes = kMost});
   expect_garbled("sent a record that is longer than any");
 }
 
 TEST_F(HostLiar, LendsWhatIsNotItsOwn) {
-  say(RecordKind::lent, 100, 0, {{std::numeric_limits<std::uint64_t>::max() - 10, 100}});
+  say({.kind = RecordKind::lent, .bytes = 100, .offset = kMost - 10});
+  expect_garbled("lent memory that is not its own");
+}
+
+TEST_F(HostLiar, LendsMoreThanThereIs) {
+  say({.kind = RecordKind::offered, .bytes = kMost, .offset = 1});
+  expect_garbled("lent memory that is not its own");
+}
+
+TEST_F(HostLiar, LendsSeveralPiecesOfWhichOneIsNotItsOwn) {
+  say({.kind = RecordKind::lent, .bytes = 140}, {{0, 40}, {kMost - 10, 100}});
   expect_garbled("lent memory that is not its own");
 }
 
 TEST_F(HostLiar, LendsAnotherSizeThanItSays) {
-  say(RecordKind::lent, 100, 0, {{0, 40}, {40, 50}});
+  say({.kind = RecordKind::lent, .bytes = 100}, {{0, 40}, {40, 50}});
   expect_garbled("lent memory of another size than it says");
 }
 
 TEST_F(HostLiar, GivesBackWhatItWasNotLent) {
-  say(RecordKind::released, 0, 5);
+  say({.kind = RecordKind::released, .token = 5});
   expect_garbled("gave back what was not lent to it");
 }
 

@@ -85,6 +85,9 @@ struct StepTimes {
   Span backward;  ///< from the first gradient to the end, waiting included
   Span waiting;   ///< for reductions, after the last gradient: what was not hidden
   std::vector<Bucket> buckets = {};
+  /// Since that forward began, what stops it and backward until it is done: statistics of synchronised batch norms,
+  /// the broadcast of buffers, the sum of weights.
+  std::vector<Span> exchanges = {};
 };
 
 namespace detail {
