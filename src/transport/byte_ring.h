@@ -143,8 +143,12 @@ class RingReader {
 
   std::uint64_t position() const { return position_; }
 
-  /// Past the record that peek() gave.
-  void pass(std::size_t payload_bytes) { position_ += kLine + round_to_line(payload_bytes); }
+  /// Past the record that peek() gave. The next one is looked for when this one is dealt with: its line, which the
+  /// writer had last, comes meanwhile.
+  void pass(std::size_t payload_bytes) {
+    position_ += kLine + round_to_line(payload_bytes);
+    __builtin_prefetch(&ring_->header(position_));
+  }
 
   /// Everything before `position` has been read. True if the writer has to be woken.
   bool let_go_until(std::uint64_t position) {
