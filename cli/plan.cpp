@@ -86,6 +86,9 @@ std::string draw(const Schedule& schedule, const Options& options) {
 }
 
 int plan(const Options& options) {
+  if (options.rank && !options.svg.empty() && !options.json) {
+    throw UsageError("--rank does not go with --svg: a drawing has all ranks");
+  }
   std::optional<OutputFile> file;
   if (!options.svg.empty()) file.emplace(options.svg);
   const Schedule schedule = read_schedule(options);

@@ -31,7 +31,7 @@ namespace {
 struct Options {
   std::string output;
   std::string bytes = "1MiB,4MiB,16MiB";
-  bool check = true;
+  bool no_check = false;
   bool json = false;
 };
 
@@ -317,7 +317,7 @@ int tune(const Options& options) {
   const Tuning tuning = measure_tuning(world, hosts);
   Selector selector(hosts, tuning, "");
   const std::vector<Comparison> comparisons =
-      options.check ? compare(world, selector, sizes) : std::vector<Comparison>();
+      options.no_check ? std::vector<Comparison>() : compare(world, selector, sizes);
   if (world.rank() != 0) return 0;
   // For other hosts, what holds on one would be wrong.
   const bool writes = named || !share_one_host(hosts);
@@ -352,7 +352,7 @@ void add_tune(CLI::App& app, Action& run) {
       ->add_option("--bytes", options->bytes,
                    "Sizes at which predictions are compared with measurements: a list, or ranges A..B by fours")
       ->capture_default_str();
-  command->add_flag("!--no-check", options->check, "Do not compare predictions with measurements");
+  command->add_flag("--no-check", options->no_check, "Do not compare predictions with measurements");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "It is a program of ranks: start it as one, on the hosts whose network is to be measured.\n"

@@ -41,9 +41,11 @@ std::size_t peers_of(const Candidate& candidate) {
   return peers.size();
 }
 
-const Algorithm& forced_algorithm(std::string_view name) {
+/// What is wrong with an algorithm that was asked for from outside is told with where that was.
+template <typename Find>
+decltype(auto) forced_by_user(const Find& find) {
   try {
-    return find_algorithm(name);
+    return find();
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("TRIREME_ALGORITHM: {}", error.what()));
   }
@@ -72,7 +74,7 @@ std::map<Collective, std::string> forced_by(std::string_view list) {
                     found->second, algorithm.name, collective, collective, found->second));
   };
   for (const std::string_view name : names_in(list)) {
-    const Algorithm& algorithm = forced_algorithm(name);
+    const Algorithm& algorithm = forced_by_user([&]() -> const Algorithm& { return find_algorithm(name); });
     if (name.find('/') != std::string_view::npos) force(algorithm);
   }
   const std::map<Collective, std::string> named = forced;
@@ -123,8 +125,10 @@ const Pick& Selector::pick(Collective collective, std::size_t bytes, std::string
   auto found = chosen_.find(key);
   if (found == chosen_.end()) {
     const auto forced = forced_.find(collective);
-    Pick pick = forced != forced_.end() ? by_name(collective, forced->second, "TRIREME_ALGORITHM asks for it")
-                                        : fastest(collective, std::bit_ceil(std::max<std::size_t>(1, bytes)));
+    Pick pick =
+        forced != forced_.end()
+            ? forced_by_user([&] { return by_name(collective, forced->second, "TRIREME_ALGORITHM asks for it"); })
+            : fastest(collective, std::bit_ceil(std::max<std::size_t>(1, bytes)));
     found = chosen_.emplace(key, std::move(pick)).first;
   }
   return found->second;

@@ -177,6 +177,7 @@ TEST(BadInput, IsRefusedInOneLine) {
   refuses({"simulat"}, "simulate");
   refuses({"plan"}, "algorithm");
   refuses({"plan", "rign", "--ranks", "4"}, "did you mean 'ring'?");
+  refuses({"plan", "ring", "--ranks", "4", "--rank", "1", "--svg", "ring.svg"}, "a drawing has all ranks");
   refuses({"plan", "ring"}, "--ranks");
   refuses({"plan", "ring", "--ranks", "0"}, "beyond reason");
   refuses({"plan", "ring", "--ranks", "-4"}, "beyond reason");
