@@ -1,5 +1,6 @@
 // What the flight recorder costs: by how much allreduces take longer with it than without, in turn on the same ranks
-// (recorder_cost.cpp). In shared memory, on two ranks with windows: the fastest there are.
+// (recorder_cost.cpp). In shared memory, on two ranks with windows: the fastest there are. For some ten seconds each, as
+// a machine is slow or quick for seconds.
 #include "command.h"
 #include "figures.h"
 #include "trireme/error.h"
@@ -25,9 +26,9 @@ double percent_of_allreduce(std::size_t bytes, int pairs) {
 
 std::vector<Figure> recorder_figures() {
   return {
-      {"flight_recorder_share_of_allreduce_1KiB_percent", [] { return percent_of_allreduce(1 << 10, 2000); }},
-      {"flight_recorder_share_of_allreduce_64KiB_percent", [] { return percent_of_allreduce(64 << 10, 2000); }},
-      {"flight_recorder_share_of_allreduce_1MiB_percent", [] { return percent_of_allreduce(1 << 20, 400); }},
+      {"flight_recorder_share_of_allreduce_1KiB_percent", [] { return percent_of_allreduce(1 << 10, 20000); }},
+      {"flight_recorder_share_of_allreduce_64KiB_percent", [] { return percent_of_allreduce(64 << 10, 8000); }},
+      {"flight_recorder_share_of_allreduce_1MiB_percent", [] { return percent_of_allreduce(1 << 20, 1000); }},
   };
 }
 
