@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 namespace trireme::transport {
 
@@ -46,7 +47,7 @@ struct alignas(kLine) RecordHeader : RecordInfo {
   std::atomic<std::uint64_t> stamp;
 };
 
-static_assert(sizeof(RecordHeader) == kLine);
+static_assert(sizeof(RecordHeader) == kLine && std::is_trivially_copyable_v<RecordInfo>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a ring is shared between processes");
 
 /// The ring's memory: zeroed before anyone uses it.
@@ -87,9 +88,9 @@ class RingWriter {
     return reinterpret_cast<std::byte*>(&ring_->header(position_)) + kLine;
   }
 
-  /// The record for which room was reserved, and whose payload is in place. The reader looks at the header's line all the
-  /// time: it is written last, at one go, to take it away only once. Sequentially consistent, so that the reader's bell
-  /// may be looked at next.
+  /// The record for which room was reserved, and whose payload is in place. The reader looks at the header's line all
+  /// the time: it is written last, at one go, to take it away only once. Sequentially consistent, so that the reader's
+  /// bell may be looked at next.
   void publish(const RecordInfo& info) {
     ring_->header(position_ + size_).stamp.store(0, std::memory_order_relaxed);
     RecordHeader& header = ring_->header(position_);
@@ -142,6 +143,9 @@ class RingReader {
   }
 
   std::uint64_t position() const { return position_; }
+
+  /// That the record that peek() gave can have: it ends where the ring does.
+  std::size_t most_payload() const { return ByteRing::kBytes - position_ % ByteRing::kBytes - kLine; }
 
   /// Past the record that peek() gave. The next one is looked for when this one is dealt with: its line, which the
   /// writer had last, comes meanwhile.

@@ -28,6 +28,13 @@ static_assert(kMostPlaces <= std::numeric_limits<decltype(RecordHeader::places)>
 /// Below this, a message that may be lent is copied all the same: its peer need not answer then.
 constexpr std::size_t kWorthLending = 4096;
 
+/// From here on, an offer of memory that the peer does not see is copied to where it does, and its answer back: less
+/// goes from core to core then than with a message for each.
+constexpr std::size_t kWorthStaging = 16384;
+
+/// So many of them at once: they take 16 MiB at most.
+constexpr int kMostStagedOffers = 64;
+
 /// As much of a message as is fetched before anyone has asked for it.
 constexpr std::size_t kFetched = 2048;
 
@@ -70,29 +77,43 @@ bool Host::lendable(std::span<const Piece> pieces) const {
 // False if there is no room now; then nothing happened.
 bool Host::try_send(Peer& peer, Outgoing& outgoing) {
   const std::size_t bytes = total_bytes(outgoing.pieces);
-  const bool lend =
-      outgoing.sending == Sending::offered || (outgoing.sending == Sending::lent && bytes >= kWorthLending);
-  if (lend && lendable(outgoing.pieces)) {
+  const bool offers = outgoing.sending == Sending::offered;
+  const bool lends = offers || (outgoing.sending == Sending::lent && bytes >= kWorthLending);
+  if (lends && lendable(outgoing.pieces)) {
     return send_places(peer, outgoing, bytes, outgoing.pieces, {.outgoing = &outgoing, .peer = index_[peer.rank]});
   }
-  if (bytes <= kMostPayload) {
-    if (!send_payload(peer, outgoing, bytes)) return false;
-    inbox_.sent(outgoing, false);
-    return true;
+  const bool stages_offer = offers && bytes >= kWorthStaging && bytes <= kMostPayload &&
+                            outgoing.pieces.size() <= kMostPlaces && staged_offers_ < kMostStagedOffers;
+  if (stages_offer || bytes > kMostPayload) {
+    std::byte* const staged = memory_->arena().take(bytes);
+    if (staged != nullptr) return send_staged(peer, outgoing, staged, stages_offer);
+    if (!stages_offer) throw SystemError(fmt::format("there is no room for a message of {} bytes", bytes));
   }
-  std::byte* staged = memory_->arena().take(bytes);
-  if (staged == nullptr) throw SystemError(fmt::format("there is no room for a message of {} bytes", bytes));
-  std::byte* to = staged;
+  if (!send_payload(peer, outgoing, bytes)) return false;
+  inbox_.sent(outgoing, false);
+  return true;
+}
+
+// By a copy in memory that the peer sees. If it is offered, the answer is copied back when it comes.
+bool Host::send_staged(Peer& peer, Outgoing& outgoing, std::byte* staged, bool offered) {
+  staged_.clear();
+  std::size_t bytes = 0;
   for (const Piece& piece : outgoing.pieces) {
-    kernels::copy(to, piece.data, piece.bytes);
-    to += piece.bytes;
+    kernels::copy(staged + bytes, piece.data, piece.bytes);
+    staged_.push_back({staged + bytes, piece.bytes});
+    bytes += piece.bytes;
   }
-  const Piece copy{staged, bytes};
-  if (!send_places(peer, outgoing, bytes, {&copy, 1}, {.staged = staged, .peer = index_[peer.rank]})) {
+  if (!offered) staged_.assign(1, {staged, bytes});
+  const Lent lent{.outgoing = offered ? &outgoing : nullptr, .staged = staged, .peer = index_[peer.rank]};
+  if (!send_places(peer, outgoing, bytes, staged_, lent)) {
     memory_->arena().give_back(staged);
     return false;
   }
-  inbox_.sent(outgoing, false);
+  if (offered) {
+    ++staged_offers_;
+  } else {
+    inbox_.sent(outgoing, false);
+  }
   return true;
 }
 
@@ -182,6 +203,7 @@ bool Host::progress() {
 }
 
 bool Host::take_in(Peer& peer) {
+  if (peer.gone) return false;
   bool moved = false;
   while (const RecordHeader* header = peer.reader.peek()) {
     moved = true;
@@ -228,34 +250,37 @@ Host::Held& Host::new_held(Peer& peer) {
   return held;
 }
 
-void Host::take_message(Peer& peer, const RecordHeader& header) {
+void Host::take_message(Peer& peer, const RecordHeader& record) {
+  const RecordInfo header = record;  // looked at once, as its memory is not this rank's
   const bool lent = header.kind != RecordKind::message;
   const std::size_t payload = lent ? header.places * sizeof(Place) : header.bytes;
-  if (payload > kMostPayload) {
+  if (payload > std::min(kMostPayload, peer.reader.most_payload())) {
     garble(peer, "sent a record that is longer than any");
     return;
   }
   // Its first lines are on their way while it is found out what they are for.
-  const std::byte* const start = RingReader::payload(header);
+  const std::byte* const start = RingReader::payload(record);
   for (std::size_t line = 0; line < std::min(payload, kFetched); line += kLine) __builtin_prefetch(start + line);
   Held& held = new_held(peer);
   Incoming incoming{.bytes = header.bytes, .transport = this, .token = reinterpret_cast<std::uintptr_t>(&held)};
   if (lent) {
     // Its places are copied, so that the record's room is free for others however long the loan takes.
-    if (!take_places(peer, header, held)) return;
+    if (!take_places(peer, header, start, held)) {
+      free_held_.push_back(&held);
+      return;
+    }
     incoming.lent = held.pieces;
     incoming.offered = header.kind == RecordKind::offered;
   } else {
     peer.held.push_back(&held);
-    incoming.data = RingReader::payload(header);
+    incoming.data = start;
   }
   peer.reader.pass(payload);
   incoming.scarce = peer.reader.crowded();
-  const Envelope envelope = header.envelope;  // the record is gone once the inbox has released it
-  inbox_.arrived(peer.rank, envelope, incoming);
+  inbox_.arrived(peer.rank, header.envelope, incoming);
 }
 
-bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
+bool Host::take_places(Peer& peer, const RecordInfo& header, const std::byte* list, Held& held) {
   held.lent = true;
   held.token = header.token;
   const auto add = [&](const Place& place) {
@@ -268,11 +293,10 @@ bool Host::take_places(Peer& peer, const RecordHeader& header, Held& held) {
     return its_own;
   };
   if (header.places == 0) return add({header.offset, header.bytes});
-  const std::byte* from = RingReader::payload(header);
   std::size_t bytes = 0;
-  for (std::uint32_t i = 0; i < header.places; ++i) {
+  for (std::size_t i = 0; i < header.places; ++i) {
     Place place{};
-    std::memcpy(&place, from + i * sizeof place, sizeof place);
+    std::memcpy(&place, list + i * sizeof place, sizeof place);
     if (!add(place)) return false;
     bytes += place.bytes;
   }
@@ -289,6 +313,14 @@ void Host::take_back(Peer& peer, std::uint32_t token, bool answered) {
   const Lent lent = lent_[token];
   lent_[token] = {};
   free_tokens_.push_back(token);
+  if (lent.staged != nullptr && lent.outgoing != nullptr) {
+    --staged_offers_;
+    const std::byte* from = lent.staged;
+    for (const Piece& piece : lent.outgoing->pieces) {
+      if (answered) kernels::copy(piece.data, from, piece.bytes);
+      from += piece.bytes;
+    }
+  }
   if (lent.staged != nullptr) memory_->arena().give_back(lent.staged);
   if (lent.outgoing != nullptr) inbox_.sent(*lent.outgoing, answered);
 }

@@ -2,8 +2,9 @@
 // lie. inproc.h and shm.h make the memory; what goes on in it is here.
 //
 //   - A small message is copied into the ring, and read from there.
-//   - A message that may be lent, from memory that the peers see, goes as a list of places. The peer reads them (and
-//     for an offered one writes its answer there) and says when it is done.
+//   - A message that may be lent, from memory that the peers see, goes as its place, or as a list of them. The peer reads
+//     them (and for an offered one writes its answer there) and says when it is done.
+//   - A larger one that is offered from other memory is copied to such, and its answer back.
 //   - A large message that may not be lent is copied into memory that the peers see, and that copy is lent.
 //
 // Nothing here makes a system call unless a peer sleeps.
@@ -108,6 +109,7 @@ class Host final : public Transport {
   void answer(Incoming& incoming) override { finish(incoming, RecordKind::answered); }
 
   bool try_send(Peer& peer, Outgoing& outgoing);
+  bool send_staged(Peer& peer, Outgoing& outgoing, std::byte* staged, bool offered);
   bool send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes);
   bool send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, std::span<const Piece> pieces, Lent lent);
   bool send_control(Peer& peer, const Control& control);
@@ -115,8 +117,8 @@ class Host final : public Transport {
   bool flush(Peer& peer);
   bool lendable(std::span<const Piece> pieces) const;
   bool take_in(Peer& peer);
-  void take_message(Peer& peer, const RecordHeader& header);
-  bool take_places(Peer& peer, const RecordHeader& header, Held& held);
+  void take_message(Peer& peer, const RecordHeader& record);
+  bool take_places(Peer& peer, const RecordInfo& header, const std::byte* list, Held& held);
   void take_back(Peer& peer, std::uint32_t token, bool answered);
   void finish(Incoming& incoming, RecordKind kind);
   void let_go(Peer& peer);
@@ -132,7 +134,9 @@ class Host final : public Transport {
   std::vector<int> index_;  ///< rank to index in peers_; -1: not on this host
   std::vector<Lent> lent_;  ///< by token
   std::vector<std::uint32_t> free_tokens_;
-  std::size_t owed_ = 0;  ///< controls that found no room
+  int staged_offers_ = 0;
+  std::vector<Piece> staged_;  ///< of the message that is being sent
+  std::size_t owed_ = 0;       ///< controls that found no room
   bool closed_ = false;
   std::vector<std::unique_ptr<Held>> all_held_;
   std::vector<Held*> free_held_;

@@ -29,9 +29,13 @@ constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t round_to_page(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+/// Goes up when what lies in shared memory means something else. Builds that differ in it talk by TCP.
+constexpr std::uint64_t kLayout = 2;
+
 /// The start of a rank's memory. Behind it: one mark for each rank, one ring from each rank, the arena.
 struct Head {
   std::atomic<std::uint64_t> secret;
+  std::uint64_t layout = kLayout;
   alignas(kLine) Bell bell;
 };
 
@@ -318,7 +322,8 @@ class ShmMemory final : public HostMemory {
                         .event = std::move(handed.event),
                         .process = Descriptor(known ? open_process(peer.pid) : -1)};
     std::byte* base = neighbour.mapping.data();
-    if (layout_.head(base).secret.load() != secret) return;
+    const Head& head = layout_.head(base);
+    if (head.secret.load() != secret || head.layout != kLayout) return;
     layout_.mark(base, rank_).store(secret_);
     found.push_back(std::move(neighbour));
   }

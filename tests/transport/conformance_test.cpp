@@ -230,6 +230,44 @@ TEST_P(EveryTransport, BringsAnswersToWhatItLent) {
   EXPECT_GE(cluster[0].answers, lent);
 }
 
+// More places than a record can list.
+TEST_P(EveryTransport, SendsWhatIsInAnyNumberOfPieces) {
+  Cluster cluster(kind(), 2);
+  for (const Sending sending : {Sending::copied, Sending::lent, Sending::offered}) {
+    for (const int pieces : {2, 16384, 20000}) cluster[0].send(1, 100'000, pieces, sending);
+  }
+  ASSERT_TRUE(cluster.until([&] { return cluster[1].arrivals.size() == 9 && cluster[0].under_way() == 0; }));
+  expect_in_order(cluster[1]);
+}
+
+// What is offered need not lie where peers see it, and more may be offered than there is room for at once.
+TEST_P(EveryTransport, BringsAnswersToAnyMemory) {
+  Cluster cluster(kind(), 3);
+  constexpr int kMessages = 100;
+  every_pair(cluster, [&](Party& from, int to) {
+    from.memory = nullptr;
+    for (int i = 0; i < kMessages; ++i) from.send(to, std::size_t{1} << (8 + i % 11), 1 + i % 3, Sending::offered);
+  });
+  const auto done = [&] {
+    return std::all_of(cluster.begin(), cluster.end(), [](const auto& party) {
+      return party->arrivals.size() == std::size_t{2} * kMessages && party->under_way() == 0;
+    });
+  };
+  ASSERT_TRUE(cluster.until(done));
+  for (const auto& party : cluster) expect_in_order(*party);
+  const auto lent_to = [&](const Party& party) {
+    return std::count_if(party.arrivals.begin(), party.arrivals.end(), [](const auto& each) { return each.lent; });
+  };
+  int lent = 0;
+  int answers = 0;
+  for (const auto& party : cluster) {
+    lent += static_cast<int>(lent_to(*party));
+    answers += party->answers;
+  }
+  EXPECT_EQ(answers, lent) << "what is lent here is offered";
+  EXPECT_EQ(answers > 0, !kind().name.starts_with("tcp"));
+}
+
 TEST_P(EveryTransport, IsReadableWhereItSleeps) {
   Cluster cluster(kind(), 2);
   if (cluster[1].transport().descriptor() < 0) return;  // its bell rings instead

@@ -34,7 +34,7 @@ class HostLiar : public ::testing::Test {
     transport::RingWriter writer(liar_->peers().front().to);
     std::byte* const payload = writer.reserve(places.size() * sizeof places[0]);
     ASSERT_NE(payload, nullptr);
-    info.places = static_cast<std::uint16_t>(places.size());
+    if (info.places == 0) info.places = static_cast<std::uint16_t>(places.size());
     if (!places.empty()) std::memcpy(payload, places.data(), places.size() * sizeof places[0]);
     writer.publish(info);
     host_.progress();
@@ -60,6 +60,29 @@ TEST_F(HostLiar, SendsARecordOfNoKind) {
 
 TEST_F(HostLiar, SendsARecordThatIsTooLong) {
   say({.kind = RecordKind::message, .bytes = kMost});
+  expect_garbled("sent a record that is longer than any");
+}
+
+TEST_F(HostLiar, ListsMorePlacesThanARecordHolds) {
+  say({.kind = RecordKind::lent, .places = 65535, .bytes = 100});
+  expect_garbled("sent a record that is longer than any");
+}
+
+// It would be read from whatever lies behind.
+TEST_F(HostLiar, SendsARecordThatGoesOnBehindTheRing) {
+  transport::RingWriter writer(liar_->peers().front().to);
+  party_.checks = false;
+  constexpr std::size_t kStep = 16384;  // of 64 that make a lap
+  for (std::size_t end = kStep; end < transport::ByteRing::kBytes; end += kStep) {
+    ASSERT_NE(writer.reserve(kStep - transport::kLine), nullptr);
+    writer.publish({.kind = RecordKind::message, .bytes = kStep - transport::kLine});
+    host_.progress();
+  }
+  ASSERT_TRUE(party_.losses.empty());
+  party_.arrivals.clear();
+  ASSERT_NE(writer.reserve(0), nullptr);
+  writer.publish({.kind = RecordKind::message, .bytes = kStep});
+  host_.progress();
   expect_garbled("sent a record that is longer than any");
 }
 
