@@ -1,10 +1,12 @@
-// One step on each rank: what it computed and when it stopped for messages, and below it the reduction of each bucket, in
-// two colours: what went by while backward still computed, and what had to be waited for.
+// One step on each rank: what it computed and when it stopped for messages, and below it the reduction of each bucket,
+// in two colours: what went by while backward computed, and what while it waited.
 #include "drawing.h"
 #include "record.h"
 #include "trireme/units.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 namespace makemore {
 namespace {
@@ -66,37 +68,42 @@ class StepDrawing {
   void draw_rank(std::size_t rank, double y) {
     const StepSpans& step = steps_[rank];
     drawing_.text(16, y + 17, fmt::format("rank {}", rank), "rank");
-    phase(step.batch, y, "batch");
-    phase(step.forward, y, "forward");
-    phase(step.backward, y, "backward");
-    phase(step.waiting, y, "waiting");
-    phase(step.optimiser, y, "optimiser");
+    const std::array<std::pair<const char*, Span>, 5> phases = {{{"batch", step.batch},
+                                                                 {"forward", step.forward},
+                                                                 {"backward", step.backward},
+                                                                 {"waiting", step.waiting},
+                                                                 {"optimiser", step.optimiser}}};
+    for (const auto& [name, span] : phases) {
+      drawing_.bar(x(span.begin), y, width(span), kLane, name, fmt::format("{}: {}", name, took(span)));
+    }
     for (const Span& exchange : step.exchanges) {
       drawing_.bar(x(exchange.begin), y, width(exchange), kLane, "waiting",
                    fmt::format("batch norm's statistics: {}", took(exchange)));
     }
+    for (const auto& [name, span] : phases) label(name, span, y);
     y += kLane + kBetween;
     for (std::size_t i = 0; i < step.buckets.size(); ++i, y += lane_ + kBetween) {
-      reduction(i, step.buckets[i], step.waiting.begin, y);
+      reduction(i, step, y);
     }
   }
 
-  void phase(const Span& span, double y, const char* name) {
-    drawing_.bar(x(span.begin), y, width(span), kLane, name, fmt::format("{}: {}", name, took(span)));
+  void label(const char* name, const Span& span, double y) {
     constexpr double kLetter = 6.6, kRoom = 8;
     if (kLetter * static_cast<double>(std::string_view(name).size()) + kRoom > width(span)) return;
     drawing_.text((x(span.begin) + x(span.end)) / 2, y + 16, name, "on middle");
   }
 
-  void reduction(std::size_t index, const StepSpans::Bucket& bucket, std::int64_t waiting, double y) {
-    const Span& all = bucket.reduction;
-    const std::int64_t cut = std::clamp(waiting, all.begin, all.end);
-    const Span hidden{all.begin, cut}, waited{cut, all.end};
-    const std::string size = trireme::format_bytes(static_cast<double>(bucket.bytes));
-    const std::string tip = fmt::format("bucket {} of {}: reduced in {}, {} of it while backward went on", index, size,
-                                        took(all), took(hidden));
-    if (hidden.end > hidden.begin) drawing_.bar(x(hidden.begin), y, width(hidden), lane_, "hidden", tip);
-    if (waited.end > waited.begin) drawing_.bar(x(waited.begin), y, width(waited), lane_, "waited", tip);
+  void reduction(std::size_t index, const StepSpans& step, double y) {
+    const StepSpans::Bucket& bucket = step.buckets[index];
+    const std::vector<StepSpans::Part> parts = step.parts_of(bucket.reduction);
+    double hidden = 0;
+    for (const auto& part : parts) hidden += part.hidden ? part.span.seconds() : 0;
+    const std::string tip = fmt::format("bucket {} of {}: reduced in {}, {} of it while backward went on", index,
+                                        trireme::format_bytes(static_cast<double>(bucket.bytes)),
+                                        took(bucket.reduction), trireme::format_time(trireme::Seconds(hidden)));
+    for (const auto& [span, is_hidden] : parts) {
+      drawing_.bar(x(span.begin), y, width(span), lane_, is_hidden ? "hidden" : "waited", tip);
+    }
     constexpr double kReadable = 11;
     if (lane_ >= kReadable) {
       drawing_.text(kLeft - 10, y + lane_ / 2 + 4, fmt::format("bucket {}, {}", index, short_size(bucket.bytes)),

@@ -14,7 +14,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `waited`: seconds since the beginning of communication that nothing hid.
+  /// `waited`: seconds of communication that nothing hid, since the beginning.
   void show(std::int64_t step, double loss, double waited);
 
  private:

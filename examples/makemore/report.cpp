@@ -136,7 +136,7 @@ double hidden_part(const Timelines& timelines) {
         const Span fresh{std::max(reduction.begin, counted), reduction.end};
         if (fresh.end <= fresh.begin) continue;
         reducing += fresh.seconds();
-        waiting += Span{std::clamp(step.waiting.begin, fresh.begin, fresh.end), fresh.end}.seconds();
+        for (const auto& [span, hidden] : step.parts_of(fresh)) waiting += hidden ? 0 : span.seconds();
         counted = fresh.end;
       }
     }
@@ -161,8 +161,7 @@ std::string step(const Record& record) {
          "<div class=\"picture\">" + draw_step(record) +
          "</div>\n<p class=\"note\">Batch norm over the joined batch stops forward and backward for a small message "
          "each: nothing can hide those. If there are more ranks than cores, ranks also wait for each other's turns. "
-         "The "
-         "same and more steps are in trace.json, beside this page: open it in Perfetto.</p></section>\n";
+         "The same and more steps are in trace.json, beside this page: open it in Perfetto.</p></section>\n";
 }
 
 std::string words(const Record& record) {

@@ -140,6 +140,24 @@ double StepSpans::communicated() const {
   return seconds;
 }
 
+std::vector<StepSpans::Part> StepSpans::parts_of(const Span& span) const {
+  std::vector<Span> waits = exchanges;
+  waits.push_back({waiting.begin, std::max(waiting.end, span.end)});
+  std::ranges::sort(waits, {}, &Span::begin);
+  std::vector<Part> parts;
+  std::int64_t now = span.begin;
+  const auto add = [&](std::int64_t until, bool hidden) {
+    until = std::clamp(until, now, span.end);
+    if (until > now) parts.push_back({{now, until}, hidden});
+    now = until;
+  };
+  for (const Span& wait : waits) {
+    add(wait.begin, true);
+    add(wait.end, false);
+  }
+  return parts;
+}
+
 Timelines gather_timelines(trireme::Communicator& world, const std::vector<StepSpans>& mine) {
   json packed = {{"barriers", barriers(world)},
                  {"same_clock", world.rank() == 0 || world.shares_memory(0)},

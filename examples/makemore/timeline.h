@@ -32,6 +32,13 @@ struct StepSpans {
   /// The seconds in which messages were waited for and nothing was computed.
   double communicated() const;
 
+  /// What of a span went by while this rank computed forward or backward, and what while it waited: in pieces, in order.
+  struct Part {
+    Span span;
+    bool hidden = false;
+  };
+  std::vector<Part> parts_of(const Span& span) const;
+
   Span whole() const { return {batch.begin, optimiser.end}; }
 };
 

@@ -12,23 +12,42 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <set>
 #include <torch/nn/modules/embedding.h>
 
 namespace trireme::detail {
 namespace {
 
-/// One line a tensor, for comparing ranks.
-std::vector<std::string> lines_of(const std::vector<NamedTensor>& tensors, const char* kind) {
+/// One line a tensor, for comparing ranks. `sparse`: the names of those with sparse gradients.
+std::vector<std::string> lines_of(const std::vector<NamedTensor>& tensors, const char* kind,
+                                  const std::set<std::string>& sparse) {
   std::vector<std::string> lines;
+  std::map<const void*, std::string> names;
   for (const NamedTensor& each : tensors) {
-    const auto strides = each.tensor.strides();
-    lines.push_back(
-        fmt::format("{} {} of {}{}{}", kind, each.name, describe(each.tensor),
-                    each.tensor.is_contiguous() ? "" : fmt::format(", strides {}", fmt::join(strides, ", ")),
-                    each.tensor.requires_grad() ? "" : ", without gradient"));
+    std::string line = fmt::format("{} {} of {}", kind, each.name, describe(each.tensor));
+    if (!each.tensor.is_contiguous()) line += fmt::format(", strides {}", fmt::join(each.tensor.strides(), ", "));
+    if (!each.tensor.requires_grad()) line += ", without gradient";
+    if (sparse.contains(each.name)) line += ", with sparse gradients";
+    const auto [found, fresh] = names.emplace(each.tensor.unsafeGetTensorImpl(), each.name);
+    if (!fresh) line += fmt::format(", the same as {}", found->second);
+    lines.push_back(std::move(line));
   }
   return lines;
+}
+
+/// What all ranks have to do alike.
+std::string line_of(const DistributedDataParallelOptions& options) {
+  const auto buffers = [&] {
+    switch (options.broadcast_buffers) {
+      case BroadcastBuffers::before_forward: return "before each forward";
+      case BroadcastBuffers::at_start: return "at the start";
+      default: return "never";
+    }
+  };
+  return fmt::format("options: buckets of {} and {} bytes, {} graph, buffers broadcast {}, {} communication hook",
+                     options.first_bucket_bytes, options.bucket_bytes, options.static_graph ? "a static" : "no static",
+                     buffers(), options.hook ? "a" : "no");
 }
 
 std::vector<std::string> split_lines(const std::string& text) {
@@ -104,14 +123,15 @@ DataParallel::Impl::Impl(torch::nn::Module& module, Communicator world, const Di
   // What is wrong is told by all ranks, or the others would wait for this one.
   const std::vector<std::string> wrong = all_gather_object(ranks_, what_is_wrong());
   for (int rank = 0; rank < ranks_.ranks(); ++rank) {
-    if (!wrong[rank].empty()) throw UsageError(fmt::format("rank {} can't be wrapped: {}", rank, wrong[rank]));
+    if (!wrong[rank].empty()) throw UsageError(fmt::format("rank {}'s module can't be wrapped: {}", rank, wrong[rank]));
   }
-  std::vector<std::string> lines = lines_of(parameters_, "parameter");
-  for (std::string& line : lines_of(buffers_, "buffer")) lines.push_back(std::move(line));
+  const std::set<std::string> sparse = sparse_names(module, options);
+  std::vector<std::string> lines = lines_of(parameters_, "parameter", sparse);
+  for (std::string& line : lines_of(buffers_, "buffer", {})) lines.push_back(std::move(line));
+  lines.push_back(line_of(options));
   check_same(ranks_, lines);
   broadcast_state(0);
 
-  const std::set<std::string> sparse = sparse_names(module, options);
   std::vector<ReducedParameter> reduced;
   std::set<const void*> seen;  // modules may share a parameter
   for (const NamedTensor& each : parameters_) {
@@ -132,7 +152,8 @@ std::string DataParallel::Impl::what_is_wrong() const {
   for (const auto* tensors : {&parameters_, &buffers_}) {
     for (const NamedTensor& each : *tensors) {
       if (!each.tensor.device().is_cpu()) {
-        return fmt::format("{} is on device {}, which is not supported yet: move the module to the CPU", each.name,
+        return fmt::format("{} {} of {} is on device {}, which is not supported yet: move the module to the CPU",
+                           tensors == &parameters_ ? "parameter" : "buffer", each.name, describe(each.tensor),
                            each.tensor.device().str());
       }
     }

@@ -46,7 +46,7 @@ Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
   anchor_accumulator_ = torch::autograd::impl::grad_accumulator(anchor_);
   anchor_hook_ = anchor_accumulator_->add_post_hook(std::make_unique<PostHook>([this] {
     anchor_.mutable_grad().reset();
-    if (sync_ && !in_backward_) begin_backward();
+    if (sync_ && !in_backward_) begin_backward("a result that depends on no parameter");
   }));
 }
 
@@ -66,6 +66,12 @@ void Reducer::add_hook(int number) {
 void Reducer::follow(int number) {
   Parameter& parameter = parameters_[number];
   const at::Tensor &now = parameter.tensor, &before = parameter.when_wrapped;
+  if (!now.device().is_cpu()) {
+    give_up(ranks_,
+            fmt::format("parameter {} of {} was moved to device {}, which is not supported yet: move the module "
+                        "back to the CPU",
+                        parameter.name, describe(now), now.device().str()));
+  }
   if (now.scalar_type() != before.scalar_type() || now.sizes() != before.sizes()) {
     give_up(ranks_,
             fmt::format("parameter {} is {}, but was {} when it was wrapped: its gradients would not be averaged. "
@@ -189,7 +195,7 @@ void Reducer::announce(Announced what, std::int64_t which) {
 
 void Reducer::came(int number) {
   if (!sync_) return;
-  if (!in_backward_) begin_backward();
+  if (!in_backward_) begin_backward(fmt::format("parameter {}", parameters_[number].name));
   Parameter& parameter = parameters_[number];
   if (parameter.ready) {
     give_up(ranks_, fmt::format("parameter {} got a gradient, but was {}", parameter.name,
@@ -212,14 +218,15 @@ void Reducer::came(int number) {
   if (!waits_for_end()) launch_filled();
 }
 
-void Reducer::begin_backward() {
+void Reducer::begin_backward(const std::string& first) {
   if (!forwards_.any()) {
     give_up(ranks_,
             forwards_.again()
                 ? "a second backward of the same forward (retain_graph), which is not supported: add the losses "
                   "up, and call backward once"
-                : "backward without forward: gradients come, but the model was not called through "
-                  "DistributedDataParallel, outside no_sync, since the last backward");
+                : fmt::format("backward without forward: a gradient of {} came, but the model was not called through "
+                              "DistributedDataParallel, outside no_sync, since the last backward",
+                              first));
   }
   if (notices_ && !at_work_) {
     give_up(ranks_, "a Join was made between this backward and its forward: make it before the forward");

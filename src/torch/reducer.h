@@ -94,7 +94,7 @@ class Reducer {
   void follow(int number);
   void build(std::span<const int> order);
   void came(int number);
-  void begin_backward();
+  void begin_backward(const std::string& first);  ///< what a gradient came of
   void await_end();
   void mark_ready(int number);
   bool finds_unused() const { return options_.find_unused_parameters && !options_.static_graph; }

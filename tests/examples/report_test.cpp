@@ -33,6 +33,35 @@ TEST(Report, SaysHowFarLossesAreApart) {
   EXPECT_NE(page.find("number good\"><b>0</b>"), std::string::npos);
 }
 
+// What went by while the rank waited for something else was not hidden.
+TEST(Report, CountsAsHiddenWhatWentByWhileTheRankComputed) {
+  makemore::StepSpans step{
+      .step = 1,
+      .batch = {0, 100},
+      .forward = {100, 1000},
+      .backward = {1000, 2000},
+      .waiting = {2000, 2500},
+      .optimiser = {2500, 3000},
+      .buckets = {{.bytes = 8, .reduction = {1000, 1800}}, {.bytes = 8, .reduction = {1500, 2500}}},
+      .exchanges = {{300, 400}, {1100, 1300}}};
+  EXPECT_DOUBLE_EQ(step.communicated(), 800e-9);
+  const auto parts = step.parts_of({1050, 2500});
+  ASSERT_EQ(parts.size(), 4);
+  const std::int64_t ends[] = {1100, 1300, 2000, 2500};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(parts[i].span.begin, i == 0 ? 1050 : ends[i - 1]);
+    EXPECT_EQ(parts[i].span.end, ends[i]);
+    EXPECT_EQ(parts[i].hidden, i % 2 == 0);
+  }
+  makemore::Record record = some_record();
+  record.timelines = {{step}};
+  const std::string page = makemore::draw_report(record);
+  EXPECT_NE(page.find("53 % was hidden behind backward"), std::string::npos) << "800 ns of 1500";
+  EXPECT_NE(page.find("batch norm's statistics"), std::string::npos);
+  const std::size_t bar = page.rfind("batch norm's statistics"), label = page.find(">backward</text>");
+  EXPECT_LT(bar, label) << "the word would be hidden";
+}
+
 TEST(Report, DoesNotPassOverWhatIsNotANumber) {
   for (const std::size_t where : {0, 1, 2}) {
     makemore::Record record = some_record();

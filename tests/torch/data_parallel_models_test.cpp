@@ -194,7 +194,7 @@ TEST(Wrong, Device) {
                             if (world.rank() == 1) net->register_parameter("far", torch::empty({7}, torch::kMeta));
                             const DistributedDataParallel model(net, world);
                           }),
-                 {"rank 1 can't be wrapped: far is on device meta"});
+                 {"rank 1's module can't be wrapped: parameter far of Float [7] is on device meta"});
 }
 
 // Forward changes the rows that a rank looks up, in place.
@@ -221,6 +221,49 @@ TEST(Wrong, ModelsThatDiffer) {
                  const DistributedDataParallel model(net, world);
                }),
       {"rank 0 has parameter first.weight of Float [7, 5]", "rank 2 has parameter first.weight of Float [8, 5]"});
+}
+
+struct TwoNames : torch::nn::Module {
+  explicit TwoNames(bool tied) {
+    const torch::Tensor first = register_parameter("first", torch::ones({2}));
+    register_parameter("second", tied ? first : torch::ones({2}));
+  }
+};
+
+// Not only in shapes: whatever ranks would do differently because of it.
+TEST(Wrong, ModelsThatDifferInOtherWays) {
+  using torch::nn::Embedding;
+  using torch::nn::EmbeddingOptions;
+  const auto say = [](const std::function<void(Communicator&, bool)>& wrap) {
+    return outcomes(2, [&](Communicator& world) { wrap(world, world.rank() == 1); });
+  };
+  expect_all_say(say([](Communicator& world, bool other) {
+                   Mlp net;
+                   if (other) net->to(torch::kFloat64);
+                   const DistributedDataParallel model(net, world);
+                 }),
+                 {"parameter first.weight of Float [7, 5]", "rank 1 has parameter first.weight of Double [7, 5]"});
+  expect_all_say(say([](Communicator& world, bool other) {
+                   Mlp net;
+                   if (other) net->register_buffer("seen", torch::zeros({3}));
+                   const DistributedDataParallel model(net, world);
+                 }),
+                 {"where rank 1 has buffer seen of Float [3]"});
+  expect_all_say(say([](Communicator& world, bool other) {
+                   Embedding net(EmbeddingOptions(4, 2).sparse(other));
+                   const DistributedDataParallel model(net, world);
+                 }),
+                 {"rank 0 has parameter weight of Float [4, 2], where", "[4, 2], with sparse gradients"});
+  expect_all_say(say([](Communicator& world, bool other) {
+                   TwoNames net(other);
+                   const DistributedDataParallel model(net, world);
+                 }),
+                 {"rank 1 has parameter second of Float [2], the same as first"});
+  expect_all_say(say([](Communicator& world, bool other) {
+                   Mlp net;
+                   const DistributedDataParallel model(net, world, {.bucket_bytes = other ? 100U : 200U});
+                 }),
+                 {"200 bytes", "100 bytes"});
 }
 
 TEST(Wrong, ParameterAddedAfterWrapping) {

@@ -380,6 +380,19 @@ TEST(StepTimes, TellOfWhatNothingCanHide) {
   });
 }
 
+// A batch norm goes on without the model that it was wrapped in, and with the next one.
+TEST(StepTimes, AreOfTheModelThatLives) {
+  on_ranks(2, [](Communicator& world) {
+    torch::nn::Sequential net(torch::nn::BatchNorm1d(4));
+    convert_sync_batch_norm(*net, world);
+    { const DistributedDataParallel gone(net, world); }
+    net->forward(torch::randn({3, 4})).sum().backward();
+    DistributedDataParallel model(net, world, {.broadcast_buffers = BroadcastBuffers::never});
+    model.forward(torch::randn({3, 4})).sum().backward();
+    EXPECT_EQ(model.times().exchanges.size(), 2U);
+  });
+}
+
 /// What allreduce does, made of two halves.
 class Halves final : public CommunicationHook {
  public:

@@ -85,8 +85,9 @@ struct StepTimes {
   Span backward;  ///< from the first gradient to the end, waiting included
   Span waiting;   ///< for reductions, after the last gradient: what was not hidden
   std::vector<Bucket> buckets = {};
-  /// Since that forward began, what stops it and backward until it is done: statistics of synchronised batch norms,
-  /// the broadcast of buffers, the sum of weights.
+  /// What stopped forward and backward until it was done: statistics of synchronised batch norms, the broadcast of
+  /// buffers, the sum of weights. From the beginning of the last forward before that backward; those of others before
+  /// it, as under no_sync, are not in it.
   std::vector<Span> exchanges = {};
 };
 
