@@ -1,6 +1,6 @@
 // What the flight recorder costs: by how much allreduces take longer with it than without, in turn on the same ranks
-// (recorder_cost.cpp). In shared memory, on two ranks with windows: the fastest there are. For some ten seconds each, as
-// a machine is slow or quick for seconds.
+// (recorder_cost.cpp). In shared memory, on two ranks with windows: the fastest there are. For some ten seconds each,
+// since a machine is slow or quick for seconds.
 #include "command.h"
 #include "figures.h"
 #include "trireme/error.h"

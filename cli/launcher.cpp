@@ -38,7 +38,7 @@ using namespace std::chrono_literals;
 constexpr auto kReportPatience = 5s;
 
 // How long ranks may go on when one has failed, before they are ended.
-constexpr auto kLastWords = 1s;
+constexpr auto kLastWords = 1500ms;
 
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;

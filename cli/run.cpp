@@ -62,7 +62,9 @@ std::vector<HostSlots> hosts_of(const Options& options) {
   }
   if (!options.hosts.empty()) return parse_hosts(options.hosts);
   if (!options.hostfile.empty()) return read_hostfile(options.hostfile);
-  for (const auto& [name, value] : {std::pair{"--agent", options.agent}, {"--agent-program", options.agent_program}}) {
+  for (const auto& [name, value] : {std::pair{"--agent", options.agent},
+                                    {"--agent-program", options.agent_program},
+                                    {"--address", options.address}}) {
     if (!value.empty())
       throw UsageError(fmt::format("run: {} is for ranks on hosts: give --hosts or --hostfile", name));
   }
@@ -223,7 +225,9 @@ void add_run(CLI::App& app, Action& run) {
       ->type_name("P");
   command->add_flag("--no-prefix", options->no_prefix, "pass output on as it is, without '[rank] ' before each line");
   command->add_flag("--no-pin", options->no_pin, "let ranks share all cores, even if there is one for each");
-  command->add_flag("--encrypt", options->encrypt, "encrypt what ranks say to each other over TCP, with TLS 1.3");
+  command->add_flag(
+      "--encrypt", options->encrypt,
+      "encrypt what ranks say to each other over TCP, with TLS 1.3; a fast network is several times slower by it");
   command->add_option("--grace", options->grace, "how long ranks may take to end before they are killed")
       ->type_name("TIME")
       ->capture_default_str();

@@ -43,7 +43,7 @@ std::size_t peers_of(const Candidate& candidate) {
 
 /// What is wrong with an algorithm that was asked for from outside is told with where that was.
 template <typename Find>
-decltype(auto) forced_by_user(const Find& find) {
+decltype(auto) naming_the_variable(const Find& find) {
   try {
     return find();
   } catch (const UsageError& error) {
@@ -74,7 +74,7 @@ std::map<Collective, std::string> forced_by(std::string_view list) {
                     found->second, algorithm.name, collective, collective, found->second));
   };
   for (const std::string_view name : names_in(list)) {
-    const Algorithm& algorithm = forced_by_user([&]() -> const Algorithm& { return find_algorithm(name); });
+    const Algorithm& algorithm = naming_the_variable([&]() -> auto& { return find_algorithm(name); });
     if (name.find('/') != std::string_view::npos) force(algorithm);
   }
   const std::map<Collective, std::string> named = forced;
@@ -127,7 +127,7 @@ const Pick& Selector::pick(Collective collective, std::size_t bytes, std::string
     const auto forced = forced_.find(collective);
     Pick pick =
         forced != forced_.end()
-            ? forced_by_user([&] { return by_name(collective, forced->second, "TRIREME_ALGORITHM asks for it"); })
+            ? naming_the_variable([&] { return by_name(collective, forced->second, "TRIREME_ALGORITHM asks for it"); })
             : fastest(collective, std::bit_ceil(std::max<std::size_t>(1, bytes)));
     found = chosen_.emplace(key, std::move(pick)).first;
   }

@@ -299,9 +299,10 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
     allow_ports();
     tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_of(rank, met),
                                            met[0].at("job").get<std::uint64_t>(), connections(), joining.guard);
-    world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}", tcp->address(),
+    world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}{}", tcp->address(),
                                                interface.empty() ? "which is on its way to where ranks met"
-                                                                 : "as TRIREME_INTERFACE asks"));
+                                                                 : "as TRIREME_INTERFACE asks",
+                                               joining.guard.encrypt ? "; what they say is encrypted" : ""));
   }
   const std::vector<std::string> addresses = joining.exchange(tcp ? tcp->address() : "");
   if (tcp) tcp->meet(addresses);

@@ -106,7 +106,8 @@ const Pick& Communicator::State::pick(const Request& request, std::size_t bytes)
                          ? selector_.pick_direct(request.call.collective)
                          : selector_.pick(request.call.collective, bytes, request.options.algorithm);
   if (uneven && pick.algorithm->name != "direct") {
-    throw UsageError(fmt::format("{} can't have shares of different sizes; only direct can", pick.algorithm->name));
+    throw UsageError(fmt::format("{}{} can't have shares of different sizes; only direct can",
+                                 request.options.algorithm.empty() ? "TRIREME_ALGORITHM: " : "", pick.algorithm->name));
   }
   if (world->log.wants(LogLevel::info)) {
     const Algorithm*& said = said_[{request.call.collective, size_class(bytes)}];

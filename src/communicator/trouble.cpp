@@ -28,13 +28,21 @@ namespace {
 using namespace std::chrono_literals;
 using transport::Envelope;
 
-/// How long the news of an error may take to go out, and how often is looked meanwhile who is gone.
+/// How long the news of an error may take to go out, and how often is looked meanwhile who is gone; then connections
+/// have a moment to close.
 constexpr auto kFarewell = 500ms;
+constexpr auto kClosing = 50ms;
 constexpr auto kLook = 10ms;
 
-/// Of what several ranks have found: the gravest, and of two of a kind the one that says more.
+/// Of what several ranks have found: the gravest, and of two of a kind the one that says how a process ended, or else
+/// that says more.
 bool is_better(const std::string& news, const std::string& than) {
-  return std::tuple(news[0], than.size(), news) < std::tuple(than[0], news.size(), than);
+  const auto is_vague = [](const std::string& text) {
+    return text.find("was killed by signal") == std::string::npos &&
+           text.find("exited with status") == std::string::npos;
+  };
+  return std::tuple(news[0], is_vague(news), than.size(), news) <
+         std::tuple(than[0], is_vague(than), news.size(), than);
 }
 
 }  // namespace
@@ -100,7 +108,8 @@ void Engine::shut_down() {
   error_ = make_error(static_cast<ErrorKind>(news_[0] - '0'), news_.substr(1, news_.find('\0') - 1));
   parts_.board->blame(parts_.rank, blamed_by(news_));
   if (host_) host_->close();
-  if (tcp_) tcp_->close_within(kFarewell);
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+  if (tcp_) tcp_->close_within(std::max(left, std::chrono::milliseconds(kClosing)));
   tcp_.reset();
   failing_ = false;
   failed_ = true;

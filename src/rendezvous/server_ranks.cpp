@@ -224,8 +224,11 @@ void Server::Loop::fail_if_one_ended(Session& session) {
   if (session.meeting.failure()) return;
   for (const auto& [rank, ended] : ended_) {
     if (session.meeting.presence(rank) != Meeting::Presence::awaited) continue;
-    const std::string_view after =
-        ended.ran == Ran::yes ? " before it came to the rendezvous: does it call init()?" : "";
+    std::string after;
+    if (ended.ran == Ran::yes) {
+      after = fmt::format(" before it came to the rendezvous: {}",
+                          ended.how == "exited with status 0" ? "does it call init()?" : "its own lines say why");
+    }
     session.meeting.fail({Failure::Type::peer, fmt::format("rank {} ({}) {}{}", rank, ended.who, ended.how, after)},
                          rank);
     tell_failure(session);

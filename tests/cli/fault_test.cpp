@@ -69,30 +69,44 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
-// Within a second; on a busy machine perhaps not at once, and with a sanitizer perhaps not at all.
-TEST_P(Fault, AKilledRankIsNamedWithinASecond) {
+constexpr double kASecond = test::kEffort == 1 ? 10 : 1;
+
+// How long ranks 0 and 2 take to name rank 1 when it is killed, in the best of a few runs: on a busy machine it may not
+// come off at once, and with a sanitizer not at all.
+double seconds_until_named(const std::string& transport, const std::string& arguments) {
   const std::string script = fmt::format(
-      R"(trap '' TERM; if [ $RANK = 1 ]; then '{0}' & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
-      R"(else '{0}' 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
-      TRIREME_FAULT);
-  constexpr double kSeconds = test::kEffort == 1 ? 10 : 1;
+      R"(trap '' TERM; if [ $RANK = 1 ]; then '{0}' {1} & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
+      R"(else '{0}' {1} 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
+      TRIREME_FAULT, arguments);
   double least = 60;
-  for (int tries = 0; tries < 5 && least >= kSeconds; ++tries) {
-    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                         "3", "--timeout", "30s", "--grace", "20s", "/bin/sh", "-c", script},
+  for (int tries = 0; tries < 5 && least >= kASecond; ++tries) {
+    const Ran ran = run({"/usr/bin/env", "TRIREME_TRANSPORT=" + transport, TRIREME_PROGRAM, "run", "-n", "4",
+                         "--timeout", "30s", "--grace", "4s", "/bin/sh", "-c", script},
                         60s);
     const auto killed = lines_with(ran.out, " killed");
-    ASSERT_EQ(killed.size(), 1U) << ran.out << ran.err;
+    if (killed.size() != 1) {
+      ADD_FAILURE() << ran.out << ran.err;
+      return least;
+    }
     double most = 0;
     for (const char* const rank : {"[0] ", "[2] "}) {
       const auto said = lines_with(ran.out, rank);
-      ASSERT_EQ(said.size(), 1U) << ran.out << ran.err;
+      if (said.size() != 1) {
+        ADD_FAILURE() << ran.out << ran.err;
+        return least;
+      }
       EXPECT_TRUE(contains(said[0], "rank 1 (")) << said[0];
       most = std::max(most, std::stod(said[0].substr(4)) - std::stod(killed[0].substr(4)));
     }
     least = std::min(least, most);
   }
-  EXPECT_LT(least, kSeconds);
+  return least;
+}
+
+TEST_P(Fault, AKilledRankIsNamedWithinASecond) { EXPECT_LT(seconds_until_named(GetParam(), ""), kASecond); }
+
+TEST_P(Fault, AKilledRankIsNamedWithinASecondThoughAnotherIsInItsOwnCode) {
+  EXPECT_LT(seconds_until_named(GetParam(), "--stray 3 --after 500ms"), kASecond);
 }
 
 // A program that ends by `return -1` is not taken for one that was killed.

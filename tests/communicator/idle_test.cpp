@@ -118,7 +118,7 @@ TEST_P(Forced, HoldsForEachCollectiveThatHasOneOfThatName) {
 TEST_P(Forced, IsRefusedWhereItIsUnknown) {
   const Environment forced("TRIREME_ALGORITHM", "rink");
   const std::string said = usage_error([&] { const Cluster cluster(GetParam(), 2); });
-  EXPECT_NE(said.find("no algorithm is called 'rink'"), std::string::npos) << said;
+  EXPECT_NE(said.find("TRIREME_ALGORITHM: no algorithm is called 'rink'"), std::string::npos) << said;
 }
 
 TEST_P(Forced, IsRefusedWhereItContradictsItself) {
@@ -142,7 +142,8 @@ TEST_P(Forced, IsRefusedWhereItCannotRun) {
     EXPECT_NE(swing.find("TRIREME_ALGORITHM: swing can't run on 3 ranks"), std::string::npos) << swing;
     const std::vector<std::size_t> shares = {3, 3, 3};
     const std::string factored = usage_error([&] { world.all_to_all(data, shares, out, shares); });
-    EXPECT_NE(factored.find("factored can't have shares of different sizes"), std::string::npos) << factored;
+    EXPECT_NE(factored.find("TRIREME_ALGORITHM: factored can't have shares of different sizes"), std::string::npos)
+        << factored;
     world.allreduce(data, Op::sum, {.algorithm = "ring"});
     world.all_to_all(data, shares, out, shares, {.algorithm = "direct"});
   });
