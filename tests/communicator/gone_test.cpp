@@ -336,6 +336,22 @@ TEST_P(Gone, OneOfSeveralIsNamedByAll) {
   }
 }
 
+// What others answer then has no place any more in the memory that the caller gave.
+TEST_P(Gone, ACallThatFailedLeavesItsMemoryAlone) {
+  for (const std::size_t elements : {20'000U, 500'000U, 3'000'000U}) {
+    Cluster cluster(GetParam(), 3, 60s);
+    cluster.run([&](Communicator& world) {
+      std::vector<float> data(elements, 1);
+      if (world.rank() == 2) std::this_thread::sleep_for(300ms);  // and comes when the others give up
+      const std::string said = outcome([&] { world.allreduce(data, Op::sum, {.deadline = 300ms}); });
+      EXPECT_TRUE(said.empty() || said.starts_with("TimeoutError")) << said;
+      std::fill(data.begin(), data.end(), 7.0F);
+      std::this_thread::sleep_for(300ms);
+      EXPECT_EQ(std::count(data.begin(), data.end(), 7.0F), static_cast<std::ptrdiff_t>(elements)) << world.rank();
+    });
+  }
+}
+
 // What a rank lent before its call failed comes back when nobody waits for it any more.
 TEST_P(Gone, WhatComesAfterAFailureIsNotTaken) {
   Cluster cluster(GetParam(), 2, 20s);
