@@ -117,6 +117,21 @@ TEST_P(Elements, TenMillion) {
   }
 }
 
+// The same on other numbers of ranks, of which each checks the sum of all.
+TEST_P(Elements, TenMillionOnManyRanks) {
+  const std::size_t many = kEffort == 1 ? 1'000'003 : 10'000'000;
+  for (const int ranks : {1, 4, 5, 6, 7, 8, 9}) {
+    if (ranks > 5 && GetParam() != Way::shm) continue;
+    Cluster cluster(GetParam(), ranks);
+    cluster.run([&](Communicator& world) {
+      expect_right(world, {.collective = Collective::allreduce,
+                           .elements = many,
+                           .dtype = Dtype::i8,
+                           .buffering = {{ranks % 2 == 0, ranks % 2 == 0}}});
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Elements, ::testing::ValuesIn(kWays),
                          [](const auto& test) { return to_string(test.param); });
 
