@@ -145,7 +145,7 @@ class Engine final : public transport::Inbox {
   // Running operations (executor.cpp).
   void begin(const std::shared_ptr<Operation>& operation);
   void launch(const std::shared_ptr<Operation>& operation);
-  bool is_copied(const Operation& operation) const;
+  bool is_staged(const Operation& operation) const;
   bool is_short(const Operation& operation) const;
   void record(Operation& operation);
   void prepare(Operation& operation);

@@ -18,9 +18,9 @@ using transport::Piece;
 /// Segments under way at once. More would only take memory: what comes early is kept until its turn.
 constexpr int kMostSlots = 64;
 
-/// The same where ranks share memory, and the caller's is not part of it: what is copied to and fro should still be in
-/// the cache when it comes back.
-constexpr int kMostSlotsCopied = 4;
+/// The same where ranks share memory, and what is offered to others is not part of it: what is copied to and fro should
+/// still be in the cache when it comes back.
+constexpr int kMostSlotsStaged = 4;
 
 /// Whether what was lent, if anything, is cut as this rank's blocks are. One piece to read may be all of them.
 bool is_lent_right(const Operation& operation, const Node& node, int segment, const Incoming& incoming) {
@@ -39,7 +39,7 @@ bool is_lent_right(const Operation& operation, const Node& node, int segment, co
 // Sizes what the operation needs while it runs; memory from its last run is used again.
 void Engine::prepare(Operation& operation) {
   const Plan& plan = *operation.plan;
-  operation.slots_used = std::min(operation.segments, is_copied(operation) ? kMostSlotsCopied : kMostSlots);
+  operation.slots_used = std::min(operation.segments, is_staged(operation) ? kMostSlotsStaged : kMostSlots);
   if (static_cast<int>(operation.slots.size()) < operation.slots_used) operation.slots.resize(operation.slots_used);
   for (int i = 0; i < operation.slots_used; ++i) {
     Slot& slot = operation.slots[i];
@@ -54,11 +54,12 @@ void Engine::prepare(Operation& operation) {
   operation.there.clear();
 }
 
-// Whether its messages all go by memory that the peers see, and come from such that they do not.
-bool Engine::is_copied(const Operation& operation) const {
-  if (!host_ || tcp_ || operation.segments == 1) return false;
-  const BlockPlace& block = operation.blocks.front();
-  return !host_->memory().arena().holds(block.input != nullptr ? block.input : block.work, 1);
+// Whether what it offers is copied to memory that the peers see, and the answers back.
+bool Engine::is_staged(const Operation& operation) const {
+  if (!host_ || tcp_ || operation.segments == 1 || !operation.plan->offers) return false;
+  const auto block = std::ranges::find_if(
+      operation.blocks, [](const BlockPlace& each) { return each.work != nullptr && each.elements > 0; });
+  return block != operation.blocks.end() && !host_->shows(block->work);
 }
 
 // Whether this rank's part of it is a matter of microseconds: few bytes, between ranks that have cores of their own and

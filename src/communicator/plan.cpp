@@ -234,6 +234,8 @@ Plan make_plan(const PlanRequest& request) {
       if (safe && request.hosts[node.peer] == request.hosts[request.rank]) node.sending = transport::Sending::lent;
     }
   }
+  plan.offers =
+      std::ranges::any_of(plan.nodes, [](const Node& node) { return node.sending == transport::Sending::offered; });
   for (Node& node : plan.nodes) {
     const auto sources = std::span(plan.sources).subspan(node.first_source, node.sources);
     const bool remote = std::any_of(sources.begin(), sources.end(), [&](const Source& source) {

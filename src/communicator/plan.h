@@ -70,6 +70,7 @@ struct Plan {
   std::vector<bool> written;                   ///< by block: something is received or folded into it, or it is copied
   int most_blocks = 1;                         ///< in one message of any rank
   bool divides_at_end = false;                 ///< an average is left as the sum, to be divided when all is done
+  bool offers = false;                         ///< some of its sends are offered
   int sends = 0;
   int send_blocks = 0;  ///< blocks of all sends together
 };

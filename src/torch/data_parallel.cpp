@@ -45,9 +45,11 @@ std::string line_of(const DistributedDataParallelOptions& options) {
       default: return "never";
     }
   };
-  return fmt::format("options: buckets of {} and {} bytes, {} graph, buffers broadcast {}, {} communication hook",
-                     options.first_bucket_bytes, options.bucket_bytes, options.static_graph ? "a static" : "no static",
-                     buffers(), options.hook ? "a" : "no");
+  return fmt::format(
+      "options: buckets of {} and {} bytes, {} graph, unused parameters {}, buffers broadcast {}, {} communication "
+      "hook",
+      options.first_bucket_bytes, options.bucket_bytes, options.static_graph ? "a static" : "no static",
+      options.find_unused_parameters ? "found" : "not looked for", buffers(), options.hook ? "a" : "no");
 }
 
 std::vector<std::string> split_lines(const std::string& text) {

@@ -69,6 +69,11 @@ class Host final : public Transport {
   /// Whether peers wait for word that found no room: this rank has to make progress though it waits for nothing itself.
   bool owes() const { return owed_ > 0; }
 
+  /// Whether peers see this memory of the rank's.
+  bool shows(const std::byte* data) const {
+    return visible_.holds(reinterpret_cast<std::uintptr_t>(data) - visible_.base, 1);
+  }
+
   HostMemory& memory() { return *memory_; }
   bool reaches(int rank) const { return index_[rank] >= 0; }
   int peers() const { return static_cast<int>(peers_.size()); }

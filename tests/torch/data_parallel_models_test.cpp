@@ -264,6 +264,11 @@ TEST(Wrong, ModelsThatDifferInOtherWays) {
                    const DistributedDataParallel model(net, world, {.bucket_bytes = other ? 100U : 200U});
                  }),
                  {"200 bytes", "100 bytes"});
+  expect_all_say(say([](Communicator& world, bool other) {
+                   Mlp net;
+                   const DistributedDataParallel model(net, world, {.find_unused_parameters = other});
+                 }),
+                 {"unused parameters not looked for", "unused parameters found"});
 }
 
 TEST(Wrong, ParameterAddedAfterWrapping) {

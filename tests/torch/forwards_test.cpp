@@ -56,11 +56,24 @@ struct OpaqueNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(OpaqueNet);
 
+/// The same, but for what it returns.
+struct SeenNetImpl : torch::nn::Module {
+  SeenNetImpl() { register_module("inner", inner); }
+  Tensor forward(const Tensor& x) { return inner(x); }
+  torch::nn::Linear inner{2, 1};
+};
+TORCH_MODULE(SeenNet);
+
 TEST(Wrong, ResultsThatCanNotBeSeenByOneRank) {
   const auto said = outcomes(3, [](Communicator& world) {
-    OpaqueNet net;
-    DistributedDataParallel model(net, world, {.find_unused_parameters = world.rank() == 1});
-    model(torch::ones({1, 2})).hidden.sum().backward();
+    const DistributedDataParallelOptions options{.find_unused_parameters = true};
+    if (world.rank() == 1) {
+      DistributedDataParallel model(OpaqueNet(), world, options);
+      model(torch::ones({1, 2})).hidden.sum().backward();
+    } else {
+      DistributedDataParallel model(SeenNet(), world, options);
+      model(torch::ones({1, 2})).sum().backward();
+    }
   });
   expect_all_say(said, {"find_unused_parameters can't see"});
   expect_all_say({said[0], said[2]}, {"rank 1"});
