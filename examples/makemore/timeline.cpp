@@ -125,7 +125,8 @@ class Trace {
   // by a nanosecond here and there, and Perfetto leaves out those that do.
   double microseconds(std::int64_t time) const {
     constexpr std::int64_t kEighth = 125;
-    return static_cast<double>((time - zero_) / kEighth) / 8;
+    const std::int64_t eighths = (time - zero_) / kEighth;
+    return static_cast<double>(eighths) / 8;
   }
 
   std::int64_t zero_ = 0;
