@@ -27,9 +27,8 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks,
-                 const DistributedDataParallelOptions& options)
-    : ranks_(std::move(ranks)), options_(options) {
+Reducer::Reducer(std::vector<ReducedParameter> parameters, Communicator ranks, DistributedDataParallelOptions options)
+    : ranks_(std::move(ranks)), options_(std::move(options)) {
   for (ReducedParameter& parameter : parameters) {
     tensors_.push_back(parameter.tensor);
     const at::Tensor when_wrapped = at::empty_like(parameter.tensor, at::TensorOptions(at::kMeta));

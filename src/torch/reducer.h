@@ -36,7 +36,7 @@ struct ReducedParameter {
 
 class Reducer {
  public:
-  Reducer(std::vector<ReducedParameter> parameters, Communicator ranks, const DistributedDataParallelOptions& options);
+  Reducer(std::vector<ReducedParameter> parameters, Communicator ranks, DistributedDataParallelOptions options);
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
