@@ -196,6 +196,7 @@ void Agent::take(const Message& message) {
     recorded.offset = offset_.get();
     events_.recorded(recorded);
   }
+  if (message.contains("asks")) events_.asked();
   if (message.contains("alive")) {
     std::vector<Alive> alive;
     for (const Message& one : message.at("alive")) alive.push_back(to_alive(one));
@@ -256,6 +257,12 @@ void Agent::start(const Share& share) {
 void Agent::look() {
   ask_clock();
   send({{"look", true}});
+}
+
+void Agent::tell_last(int rank, const std::optional<Record>& last) {
+  std::optional<Record> there = last;
+  if (there) there->shift(offset_.get());
+  send({{"last", there ? to_message(*there) : Message()}, {"rank", rank}});
 }
 
 void Agent::ask_clock() { send({{"clock", Clock::now().time_since_epoch().count()}}); }

@@ -53,6 +53,7 @@ class Agent final : public Host {
   bool quiet() const override { return quiet_; }
   void look() override;
   void tell_fate(int rank, const std::string& how) override { send({{"fate", how}, {"rank", rank}}); }
+  void tell_last(int rank, const std::optional<Record>& last) override;
   void pass_on(int signal, bool by_terminal) override;
   void end() override { send({{"end", true}}); }
   void kill() override { send({{"kill", true}}); }

@@ -51,7 +51,7 @@ void Crew::kill_and_reap() {
 
 void Crew::start(const Share& share) {
   report_ = share.report;
-  board_ = std::make_unique<Board>(share.ranks);
+  board_ = std::make_unique<Board>(share.ranks, share.first, share.count);
   guardian_ = std::make_unique<Guardian>(static_cast<std::size_t>(share.count));
   const Cores cores;
   const bool pin = share.pin && cores.count() >= share.count;
@@ -105,7 +105,9 @@ int Crew::start_rank(const Share& share, int number, const std::vector<std::stri
   const Started started = cli::start(command, [this, &command] {
     in_child_();
     if (command.own_group) guardian_->guard_this();
-    ::fcntl(board_->descriptor(), F_SETFD, 0);  // In the child alone: it is closed on exec here.
+    for (const int shared : {board_->descriptor(), board_->bell()}) {
+      if (shared >= 0) ::fcntl(shared, F_SETFD, 0);  // In the child alone: it is closed on exec here.
+    }
   });
   Rank& rank =
       ranks_.emplace_back(Rank{.number = share.first + number, .pid = started.pid, .own_group = command.own_group});
@@ -144,6 +146,7 @@ bool Crew::quiet() const {
 }
 
 void Crew::watch(Poll& poll) {
+  if (board_ && board_->bell() >= 0) poll.on(board_->bell(), POLLIN, [this] { hear_question(); });
   for (Rank& rank : ranks_) {
     for (Stream& stream : rank.streams) {
       if (stream.sink->full()) continue;
@@ -232,18 +235,24 @@ void Crew::look() {
 }
 
 void Crew::look_at(Rank& rank) {
-  std::vector<Record> recent = board_->recent(rank.number, kRecent);
-  std::vector<int> blamed = board_->blamed(rank.number);
-  if (recent.empty() && blamed.empty()) return;
-  std::vector<Record> records;
-  if (report_) records = board_->records(rank.number, rank.recorded);
-  if (!records.empty()) rank.recorded = records.back().number + 1;
-  events_.recorded(
-      {.rank = rank.number, .recent = std::move(recent), .records = std::move(records), .blamed = std::move(blamed)});
+  Recorded recorded{
+      .rank = rank.number, .recent = board_->recent(rank.number, kRecent), .blamed = board_->blamed(rank.number)};
+  if (report_) recorded.records = board_->records(rank.number, rank.recorded);
+  if (!recorded.records.empty()) rank.recorded = recorded.records.back().number + 1;
+  events_.recorded(recorded);
+}
+
+void Crew::hear_question() {
+  std::uint64_t times = 0;
+  if (::read(board_->bell(), &times, sizeof times) == sizeof times) events_.asked();
 }
 
 void Crew::tell_fate(int rank, const std::string& how) {
-  if (board_) board_->tell_fate(rank, how);
+  if (board_ && rank >= 0 && rank < board_->ranks()) board_->tell_fate(rank, how);
+}
+
+void Crew::tell_last(int rank, const std::optional<Record>& last) {
+  if (board_ && rank >= 0 && rank < board_->ranks()) board_->tell_last(rank, last);
 }
 
 void Crew::pass_on(int signal, bool by_terminal) {

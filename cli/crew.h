@@ -38,6 +38,7 @@ class Crew final : public Host {
   bool quiet() const override;
   void look() override;
   void tell_fate(int rank, const std::string& how) override;
+  void tell_last(int rank, const std::optional<Record>& last) override;
   void pass_on(int signal, bool by_terminal) override;
   void end() override;
   void kill() override;
@@ -70,6 +71,7 @@ class Crew final : public Host {
   void look_for_stopped();
   void look_for_ended();
   void look_at(Rank& rank);
+  void hear_question();
   static bool read(Stream& stream);
   static void drain(Rank& rank);
   static void close(Stream& stream);

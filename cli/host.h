@@ -66,6 +66,7 @@ class Host {
     std::function<void(const std::vector<Alive>&)> alive;  ///< when they are started, and when one stops or goes on
     std::function<void(const std::vector<End>&)> ended;    ///< after what they had recorded
     std::function<void(const Recorded&)> recorded;         ///< as look() asked for, and when a rank ends
+    std::function<void()> asked;                           ///< a rank wants to know what those elsewhere did last
     std::function<void(const std::string& why, int exit_status, Loss loss)> failed;
     std::function<void(const std::string&)> remark;  ///< something that people should know
   };
@@ -99,6 +100,8 @@ class Host {
   virtual void look() = 0;
   /// How a rank, of whatever host, ended: for those here who miss it.
   virtual void tell_fate(int rank, const std::string& how) = 0;
+  /// What a rank of another host did last, by this process's clock: for those here who asked.
+  virtual void tell_last(int rank, const std::optional<Record>& last) = 0;
 
   /// To those that run. What a terminal sends goes to all of its process group by itself.
   virtual void pass_on(int signal, bool by_terminal) = 0;

@@ -121,6 +121,10 @@ class HostAgent {
     }
     if (message.contains("look")) crew_.look();
     if (message.contains("fate")) crew_.tell_fate(message.at("rank"), message.at("fate"));
+    if (message.contains("last")) {
+      const Message& last = message.at("last");
+      crew_.tell_last(message.at("rank"), last.is_null() ? std::nullopt : std::optional(to_record(last)));
+    }
     if (message.contains("end")) crew_.end();
     if (message.contains("kill")) crew_.kill();
     if (message.contains("finish")) crew_.finish();
@@ -221,6 +225,10 @@ class HostAgent {
             .recorded =
                 [this](const Recorded& recorded) {
                   send({{"recorded", to_message(recorded)}});
+                },
+            .asked =
+                [this] {
+                  send({{"asks", true}});
                 },
             .failed = [this](const std::string& why, int exit_status, Loss) { fail(why, exit_status); },
             .remark =

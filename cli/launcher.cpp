@@ -40,6 +40,9 @@ constexpr auto kReportPatience = 5s;
 // How long ranks may go on when one has failed, before they are ended.
 constexpr auto kLastWords = 1500ms;
 
+// How long answers to a question may take: who asks does not wait longer.
+constexpr auto kAnswers = 1s;
+
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;
 
@@ -104,7 +107,10 @@ class Launcher {
     int ranks = 0;
     int first = 0;  // of them
     std::unique_ptr<Host> host{};
-    Agent* agent = nullptr;  // if it is elsewhere
+    Agent* agent = nullptr;           // if it is elsewhere
+    Clock::time_point asked_until{};  // what comes of others by then is passed on
+
+    bool has(int rank) const { return rank >= first && rank < first + ranks; }
   };
 
   static Clock::time_point after(Seconds time) {
@@ -149,6 +155,7 @@ class Launcher {
                   for (const End& end : ended) conclude(host, end);
                 },
             .recorded = [this](const Recorded& recorded) { take_records(recorded); },
+            .asked = [this, host] { take_question(host); },
             .failed =
                 [this, host](const std::string& why, int exit_status, Loss loss) {
                   lose_ranks_of(host, loss);
@@ -392,12 +399,24 @@ class Launcher {
   void take_records(const Recorded& recorded) {
     RankReport& rank = ranks_[recorded.rank];
     rank.recent = recorded.recent;
-    for (Record& record : rank.recent) {
-      record.begun -= recorded.offset;
-      if (record.ended) *record.ended -= recorded.offset;
-    }
+    for (Record& record : rank.recent) record.shift(-recorded.offset);
     rank.blames = recorded.blamed;
+    for (const Place& place : places_) {
+      if (Clock::now() < place.asked_until && !place.has(recorded.rank)) {
+        place.host->tell_last(recorded.rank, rank.recent.empty() ? std::nullopt : std::optional(rank.recent.back()));
+      }
+    }
     if (options_.report) stragglers_.take(recorded.rank, recorded.records, recorded.offset);
+  }
+
+  // Ranks there have waited in vain, and are to say what those of other hosts did last: that may be known to nobody else.
+  void take_question(const std::string& host) {
+    for (Place& place : places_) {
+      if (place.name == host) place.asked_until = Clock::now() + kAnswers;
+    }
+    for (const Place& place : places_) {
+      if (place.name != host) place.host->look();
+    }
   }
 
   void report() {

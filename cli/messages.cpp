@@ -43,30 +43,6 @@ class Sense final : public nlohmann::json_sax<Message> {
   int depth_ = 0;
 };
 
-Message to_message(const Record& record) {
-  std::uint64_t call[2] = {};
-  record.call.pack(call);
-  return {record.number,
-          record.context,
-          record.sequence,
-          call[0],
-          call[1],
-          record.begun.count(),
-          record.ended ? Message(record.ended->count()) : Message()};
-}
-
-Record to_record(const Message& message) {
-  const std::uint64_t call[2] = {message.at(3), message.at(4)};
-  Record record{.number = message.at(0),
-                .context = message.at(1),
-                .sequence = message.at(2),
-                .call = Call::unpack(call),
-                .begun = std::chrono::nanoseconds(message.at(5).get<std::int64_t>()),
-                .ended = {}};
-  if (!message.at(6).is_null()) record.ended = std::chrono::nanoseconds(message.at(6).get<std::int64_t>());
-  return record;
-}
-
 }  // namespace
 
 std::string pack(const Message& message) {
@@ -108,6 +84,30 @@ Share to_share(const Message& message) {
           .prefix = message.at("prefix"),
           .pin = message.at("pin"),
           .report = message.at("report")};
+}
+
+Message to_message(const Record& record) {
+  std::uint64_t call[2] = {};
+  record.call.pack(call);
+  return {record.number,
+          record.context,
+          record.sequence,
+          call[0],
+          call[1],
+          record.begun.count(),
+          record.ended ? Message(record.ended->count()) : Message()};
+}
+
+Record to_record(const Message& message) {
+  const std::uint64_t call[2] = {message.at(3), message.at(4)};
+  Record record{.number = message.at(0),
+                .context = message.at(1),
+                .sequence = message.at(2),
+                .call = Call::unpack(call),
+                .begun = std::chrono::nanoseconds(message.at(5).get<std::int64_t>()),
+                .ended = {}};
+  if (!message.at(6).is_null()) record.ended = std::chrono::nanoseconds(message.at(6).get<std::int64_t>());
+  return record;
 }
 
 Message to_message(const Recorded& recorded) {

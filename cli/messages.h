@@ -16,6 +16,8 @@
 //                                                <- alive      ranks, their processes, and what stopped them
 //                                                <- ended      ranks, and how
 //   fate     a rank of any host, and how it ended ->
+//                                                <- asks       what ranks of other hosts did last: a rank wants to know
+//   last     one of them, and its last operation ->
 //                                                <- quiet      nothing more comes of the ranks
 //   input    for rank 0; empty: there is no more ->
 //                                                <- taken      so that more may be sent
@@ -41,7 +43,7 @@ namespace trireme::cli {
 using Message = nlohmann::json;
 
 /// The number goes up when launchers and agents of different builds would misunderstand each other.
-inline constexpr std::string_view kGreeting = "trireme host-agent 5";
+inline constexpr std::string_view kGreeting = "trireme host-agent 6";
 
 /// How often each side says that it is there, and after how long a silence it is taken for dead.
 inline constexpr std::chrono::seconds kBeat{5};
@@ -67,6 +69,8 @@ Share to_share(const Message& message);
 Message to_message(const Alive& alive);
 Alive to_alive(const Message& message);
 Message to_message(const End& end);
+Message to_message(const Record& record);
+Record to_record(const Message& message);
 Message to_message(const Recorded& recorded);
 Recorded to_recorded(const Message& message);
 End to_end(const Message& message);

@@ -11,8 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fcntl.h>
+#include <filesystem>
 #include <new>
 #include <string_view>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -32,7 +35,7 @@ constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
 
 constexpr std::uint64_t kAtOnce = 1;
 
-constexpr std::uint64_t kMagic = 0x31647261'6f427254;  // "TrBoard1"
+constexpr std::uint64_t kMagic = 0x32647261'6f427254;  // "TrBoard2"
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -54,6 +57,15 @@ std::uint64_t roughly_now() {
 
 static_assert(Word::is_always_lock_free, "a board is shared between processes");
 
+int duplicate(int descriptor) { return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0); }
+
+// What lies between who made a board and this process may have closed it, and opened something else.
+bool is_event(int descriptor) {
+  std::error_code error;
+  return descriptor > STDERR_FILENO &&
+         std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), error) == "anon_inode:[eventfd]";
+}
+
 }  // namespace
 
 std::string Record::describe() const {
@@ -61,8 +73,13 @@ std::string Record::describe() const {
                                            : fmt::format("message {}, {}", sequence, call.describe());
 }
 
-// A part is one rank's, and only it writes there but for the fate. Who reads a record while it is overwritten sees by
-// its stamp that it was.
+void Record::shift(Nanoseconds offset) {
+  begun += offset;
+  if (ended) *ended += offset;
+}
+
+// A part is one rank's, and only it writes there but for the fate; of a rank of another host, only the board's maker.
+// Who reads a record while it is overwritten sees by its stamp that it was.
 struct alignas(64) Entry {
   Word stamp;  ///< the operation's number plus one; 0 while it is written
   Word which;  ///< context and sequence
@@ -75,6 +92,7 @@ struct Board::Part {
   alignas(64) Word begun;  ///< operations so far
   std::atomic<std::uint32_t> blamed_count;
   std::atomic<std::int32_t> blamed[kMostBlamed];
+  std::atomic<std::int64_t> told;  ///< when the maker wrote there last, by the steady clock; 0: it has not
   alignas(64) std::atomic<std::uint32_t> fate_bytes;
   char fate[124];
   Entry entries[kRecords];
@@ -85,16 +103,23 @@ struct Board::Layout {
   std::uint64_t ranks;
   std::uint64_t ticks;  ///< when it was made, by both clocks
   std::int64_t nanoseconds;
+  std::int32_t first;  ///< of the ranks of its host
+  std::int32_t count;
+  std::int32_t bell;  ///< the descriptor by which the maker is asked, there and in those who inherit it; -1: none
   std::atomic<std::uint32_t> paused;
 };
 
-Board::Board(int ranks) : Board(ranks, ::memfd_create("trireme-board", MFD_CLOEXEC)) {
-  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), 0};
+Board::Board(int ranks) : Board(ranks, 0, ranks) {}
+
+Board::Board(int ranks, int first, int count) : Board(ranks, Opened{::memfd_create("trireme-board", MFD_CLOEXEC)}) {
+  if (count < ranks) bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), first, count, bell_, 0};
 }
 
-Board::Board(int ranks, int descriptor)
-    : ranks_(ranks), descriptor_(descriptor), bytes_(sizeof(Part) * static_cast<std::size_t>(ranks + 1)) {
+Board::Board(int ranks, Opened opened)
+    : ranks_(ranks), descriptor_(opened.descriptor), bytes_(sizeof(Part) * static_cast<std::size_t>(ranks + 1)) {
   // The parts of ranks that record nothing take no memory.
+  const int descriptor = opened.descriptor;
   struct stat state {};
   const bool sized = descriptor >= 0 && ::fstat(descriptor, &state) == 0 &&
                      (state.st_size >= static_cast<off_t>(bytes_) ||
@@ -112,6 +137,7 @@ Board::Board(int ranks, int descriptor)
 Board::~Board() {
   ::munmap(layout_, bytes_);
   ::close(descriptor_);
+  if (bell_ >= 0) ::close(bell_);
 }
 
 std::shared_ptr<Board> Board::inherited(int ranks) {
@@ -120,17 +146,24 @@ std::shared_ptr<Board> Board::inherited(int ranks) {
   const std::string_view digits = text;
   int descriptor = -1;
   const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), descriptor);
+  if (error != std::errc{} || rest != digits.data() + digits.size() || descriptor <= STDERR_FILENO) return nullptr;
+  std::shared_ptr<Board> board = shared(ranks, descriptor);
+  if (!board) return nullptr;
+  board->watched_ = true;
+  if (is_event(board->layout_->bell)) board->bell_ = duplicate(board->layout_->bell);
+  return board;
+}
+
+std::shared_ptr<Board> Board::shared(int ranks, int descriptor) {
   struct stat state {};
-  const bool usable = error == std::errc{} && rest == digits.data() + digits.size() && descriptor > STDERR_FILENO &&
-                      ::fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode) &&
+  const bool usable = ::fstat(descriptor, &state) == 0 && S_ISREG(state.st_mode) &&
                       state.st_size == static_cast<off_t>(sizeof(Part) * static_cast<std::size_t>(ranks + 1));
   if (!usable) return nullptr;
   // One of its own, since a program may have communicators one after the other.
-  const int own = ::dup(descriptor);
+  const int own = duplicate(descriptor);
   if (own < 0) return nullptr;
-  std::shared_ptr<Board> board(new Board(ranks, own));
+  std::shared_ptr<Board> board(new Board(ranks, Opened{own}));
   const bool right = board->layout_->magic == kMagic && board->layout_->ranks == static_cast<std::uint64_t>(ranks);
-  board->watched_ = true;
   return right ? board : nullptr;
 }
 
@@ -145,17 +178,22 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   if (layout_->paused.load(std::memory_order_relaxed) != 0) return kUnrecorded;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
-  Entry& entry = mine.entries[number % kRecords];
-  // Who reads one of these sees that the stamp is gone: each is released after it.
+  write(mine, number, std::uint64_t{context} << 32 | sequence, call, ticks(), 0);
+  return number;
+}
+
+// Who reads one of these sees that the stamp is gone: each is released after it.
+inline void Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
+                         std::uint64_t begun, std::uint64_t ended) {
+  Entry& entry = part.entries[number % kRecords];
   entry.stamp.store(0, std::memory_order_relaxed);
-  entry.which.store(std::uint64_t{context} << 32 | sequence, std::memory_order_release);
+  entry.which.store(which, std::memory_order_release);
   entry.call[0].store(call[0], std::memory_order_release);
   entry.call[1].store(call[1], std::memory_order_release);
-  entry.begun.store(ticks(), std::memory_order_release);
-  entry.ended.store(0, std::memory_order_release);
+  entry.begun.store(begun, std::memory_order_release);
+  entry.ended.store(ended, std::memory_order_release);
   entry.stamp.store(number + 1, std::memory_order_release);
-  mine.begun.store(number + 1, std::memory_order_release);
-  return number;
+  part.begun.store(number + 1, std::memory_order_release);
 }
 
 void Board::end(int rank, std::uint64_t number) { end(rank, number, roughly_now()); }
@@ -246,6 +284,31 @@ std::string Board::fate(int rank) const {
   const Part& theirs = part(rank);
   const std::size_t bytes = theirs.fate_bytes.load(std::memory_order_acquire);
   return {theirs.fate, std::min(bytes, sizeof theirs.fate)};
+}
+
+bool Board::is_here(int rank) const { return rank >= layout_->first && rank < layout_->first + layout_->count; }
+
+bool Board::ask() const {
+  const std::uint64_t once = 1;
+  return watched_ && bell_ >= 0 && ::write(bell_, &once, sizeof once) == sizeof once;
+}
+
+void Board::tell_last(int rank, const std::optional<Record>& last) {
+  Part& theirs = part(rank);
+  if (last) {
+    std::uint64_t call[2] = {};
+    last->call.pack(call);
+    const auto since = static_cast<double>(last->begun.count() - layout_->nanoseconds);
+    const auto begun = layout_->ticks + static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
+    const std::int64_t ended = last->ended ? std::max<std::int64_t>(last->ended->count(), kAtOnce) : 0;
+    write(theirs, last->number, std::uint64_t{last->context} << 32 | last->sequence, call, begun,
+          static_cast<std::uint64_t>(ended));
+  }
+  theirs.told.store(now().count(), std::memory_order_release);
+}
+
+bool Board::knows(int rank, Nanoseconds time) const {
+  return watched_ && (is_here(rank) || part(rank).told.load(std::memory_order_acquire) >= time.count());
 }
 
 }  // namespace trireme

@@ -3,7 +3,10 @@
 // Who starts the ranks of a host makes one board for them, an unnamed file that they inherit (TRIREME_BOARD is its
 // descriptor), so that nothing is left behind. Each rank writes its operations into its own part, as they begin and
 // end, and whom it holds to blame when they can't; anybody on the host can read that at any time, also of a rank that
-// was stopped or killed. Who started the ranks writes there how one of them ended, so that the others can say it.
+// was stopped or killed. Who started the ranks writes there how one of them ended, so that the others can say it, and,
+// when a rank asks for it, what those of other hosts did last.
+//
+// Ranks of a host that nobody made a board for share one of theirs.
 #pragma once
 
 #include "communicator/call.h"
@@ -31,6 +34,9 @@ struct Record {
 
   /// "operation 12, allreduce of 1000 f32, sum by ring".
   std::string describe() const;
+
+  /// To a clock that is that much ahead.
+  void shift(std::chrono::nanoseconds offset);
 };
 
 class Board {
@@ -43,8 +49,15 @@ class Board {
   /// A new one. Throws SystemError if there is no memory for it.
   explicit Board(int ranks);
 
+  /// One for `count` of them, from `first` on, who can ask its maker for what the others did last.
+  Board(int ranks, int first, int count);
+
   /// The one that this process inherited; none if it did not, or what it did is no board for that many ranks.
   static std::shared_ptr<Board> inherited(int ranks);
+
+  /// The one that another process of this host has made; none if the descriptor is not that of a board for that many
+  /// ranks.
+  static std::shared_ptr<Board> shared(int ranks, int descriptor);
 
   ~Board();
   Board(const Board&) = delete;
@@ -55,6 +68,8 @@ class Board {
   bool watched() const { return watched_; }
   /// To be inherited; it is closed on exec unless that is changed.
   int descriptor() const { return descriptor_; }
+  /// Likewise, of a board whose maker can be asked, who reads from it when it was; otherwise -1.
+  int bell() const { return bell_; }
 
   // For the rank itself, from one thread at a time.
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
@@ -79,17 +94,32 @@ class Board {
   void tell_fate(int rank, const std::string& how);
   std::string fate(int rank) const;
 
+  /// Asks the maker what ranks of other hosts did last. False if there are none, or nobody who would answer.
+  bool ask() const;
+  /// That, from the maker; none: it has begun nothing.
+  void tell_last(int rank, const std::optional<Record>& last);
+  /// Whether what that rank did until `time`, on the steady clock, is here: it writes it itself, or was asked about.
+  bool knows(int rank, std::chrono::nanoseconds time) const;
+
  private:
   struct Layout;
   struct Part;
 
-  Board(int ranks, int descriptor);
+  struct Opened {
+    int descriptor;
+  };
+
+  Board(int ranks, Opened opened);
+  bool is_here(int rank) const;
   Part& part(int rank) const;
+  static void write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
+                    std::uint64_t begun, std::uint64_t ended);
   void end(int rank, std::uint64_t number, std::uint64_t when);
   double nanoseconds_per_tick() const;
 
   int ranks_ = 0;
   int descriptor_ = -1;
+  int bell_ = -1;
   bool watched_ = false;
   std::size_t bytes_ = 0;
   Layout* layout_ = nullptr;

@@ -353,6 +353,7 @@ void Engine::tick(Clock::time_point now) {
     if (failing_) break;
     if (operation->is_done()) continue;
     if (now >= operation->deadline) {
+      look_at_other_hosts(*operation);
       fail(ErrorKind::timeout, waiting_for(*operation), missing_in(*operation));
     } else if (now >= operation->asks_at) {
       ask_others(*operation);

@@ -185,6 +185,7 @@ class Engine final : public transport::Inbox {
   void check_gone(const Operation& operation);
   std::vector<int> missing_in(const Operation& operation) const;
   std::string place_of(const Operation& operation) const;
+  void look_at_other_hosts(const Operation& operation) const;
   std::string waiting_for(const Operation& operation) const;
   std::string what_others_do(const Operation& operation) const;
   std::string did_last(const Operation& operation, int peer) const;

@@ -243,8 +243,8 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
                                            {"tuned", Tuning::load().source},
                                            {"forced", world->forced},
                                            {"connections", connections()}});
-  EngineParts parts{.rank = rank, .ranks = ranks, .board = joining.board};
-  if (!parts.board) parts.board = std::make_shared<Board>(ranks);
+  EngineParts parts{
+      .rank = rank, .ranks = ranks, .board = joining.board ? joining.board : std::make_shared<Board>(ranks)};
   for (const auto& one : met) parts.names.push_back(one.at("name"));
   constexpr std::array kSame = {"ways", "forced", "connections"};
   for (int peer = 0; peer < ranks; ++peer) {
@@ -263,7 +263,10 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
   world->tuning.source = source;
 
   std::unique_ptr<transport::HostMemory> memory;
-  if (ways != Ways::tcp) memory = transport::make_shm(rank, ranks, joining.exchange);
+  if (ways != Ways::tcp) {
+    memory = transport::make_shm(rank, ranks, joining.exchange, joining.board ? -1 : parts.board->descriptor());
+    if (auto shared = Board::shared(ranks, memory->gift())) parts.board = std::move(shared);
+  }
   int host = rank;
   std::set<int> near;
   if (memory) {

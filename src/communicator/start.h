@@ -24,7 +24,7 @@ struct Joining {
   std::string address = "127.0.0.1";  ///< of this rank, on its way to the rendezvous
   std::string server = address;       ///< of the rendezvous, as this rank reaches it
   std::function<std::vector<std::string>(const std::string& mine)> exchange;
-  std::shared_ptr<Board> board = {};             ///< that the ranks of this host share; none: one of its own
+  std::shared_ptr<Board> board = {};             ///< who started this host's ranks made; none: one of theirs
   Guard guard{};                                 ///< of its connections
   std::optional<transport::FaultPlan> faults{};  ///< what goes wrong with what this rank sends by TCP, for tests
 };

@@ -34,6 +34,9 @@ constexpr auto kFarewell = 500ms;
 constexpr auto kClosing = 50ms;
 constexpr auto kLook = 10ms;
 
+/// How long is waited for what only who started the ranks knows.
+constexpr auto kNews = 300ms;
+
 /// Of what several ranks have found: the gravest, and of two of a kind the one that says how a process ended, or else
 /// that says more.
 bool is_better(const std::string& news, const std::string& than) {
@@ -302,7 +305,6 @@ void Engine::closed(int peer) {
 
 // How it ended is known best to who started it, and a moment later than that it did.
 std::string Engine::why_gone(int peer) const {
-  constexpr auto kNews = 300ms;
   const auto until = Clock::now() + kNews;
   while (!left_[peer] && parts_.board->watched()) {
     const std::string fate = parts_.board->fate(peer);
@@ -385,6 +387,16 @@ std::string Engine::place_of(const Operation& operation) const {
   return fmt::format("{} of the communicator of {}", number, rendezvous::list_ranks(members));
 }
 
+// What ranks of other hosts did last, even if they were stopped, is known to who started them.
+void Engine::look_at_other_hosts(const Operation& operation) const {
+  const auto asked = Clock::now();
+  if (!parts_.board->ask()) return;
+  const auto is_known = [&](int peer) { return parts_.board->knows(peer, asked.time_since_epoch()); };
+  while (!std::ranges::all_of(operation.group->members, is_known) && Clock::now() < asked + kNews) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 std::string Engine::waiting_for(const Operation& operation) const {
   std::vector<std::string> missing;
   for (const int peer : missing_in(operation)) missing.push_back(parts_.names[peer]);
@@ -435,7 +447,7 @@ std::string Engine::did_last(const Operation& operation, int peer) const {
     return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
   }
   if (!elsewhere_[peer].empty()) return fmt::format("was last in {}", elsewhere_[peer]);
-  return "has not answered";
+  return parts_.board->knows(peer, operation.started.time_since_epoch()) ? "has begun nothing" : "has not answered";
 }
 
 }  // namespace trireme

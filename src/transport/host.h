@@ -51,6 +51,8 @@ class HostMemory {
   virtual Bell& bell() = 0;
   virtual int event() const = 0;  ///< rung when this rank sleeps on it; -1: there is none
   virtual std::vector<HostPeer> peers() const = 0;
+  /// A descriptor that the first rank of the host has given to the others; -1: this is the first, or it gave none.
+  virtual int gift() const { return -1; }
 };
 
 class Host final : public Transport {

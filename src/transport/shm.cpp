@@ -13,6 +13,7 @@
 #include <new>
 #include <poll.h>
 #include <random>
+#include <span>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -102,11 +103,12 @@ struct AbstractAddress {
 };
 
 struct Handed {
-  Descriptor memory;
-  Descriptor event;
+  Descriptor memory{};
+  Descriptor event{};
+  Descriptor gift{};
 };
 
-/// A message of one byte, with room for the two descriptors that go with it.
+/// A message of one byte, with room for the descriptors that go with it: two, or three with a gift.
 struct Parcel {
   Parcel() {
     message.msg_iov = &part;
@@ -117,21 +119,21 @@ struct Parcel {
   Parcel(const Parcel&) = delete;
   Parcel& operator=(const Parcel&) = delete;
 
-  std::array<int, 2> descriptors = {-1, -1};
+  std::array<int, 3> descriptors = {-1, -1, -1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control = {};
   char byte = 0;
   iovec part{.iov_base = &byte, .iov_len = 1};
   msghdr message = {};
 };
 
-bool hand_over(int socket, int memory, int event) {
+bool hand_over(int socket, std::span<const int> descriptors) {
   Parcel parcel;
-  parcel.descriptors = {memory, event};
   cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof parcel.descriptors);
-  std::memcpy(CMSG_DATA(header), parcel.descriptors.data(), sizeof parcel.descriptors);
+  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  parcel.message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   return ::sendmsg(socket, &parcel.message, MSG_NOSIGNAL) == 1;
 }
 
@@ -148,12 +150,12 @@ Handed take_over(int socket) {
       fail("recvmsg");
     }
     const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
-    if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof parcel.descriptors)) {
-      std::memcpy(parcel.descriptors.data(), CMSG_DATA(header), sizeof parcel.descriptors);
+    if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+      std::memcpy(parcel.descriptors.data(), CMSG_DATA(header),
+                  std::min(header->cmsg_len - CMSG_LEN(0), sizeof parcel.descriptors));
     }
   }
-  return {Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1])};
+  return {Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1]), Descriptor(parcel.descriptors[2])};
 }
 
 /// Calls on this socket give up then.
@@ -177,15 +179,16 @@ bool is_same_user(int socket) {
 /// Hands this rank's memory to whoever asks, until it is destroyed.
 class Giver {
  public:
-  Giver(const std::string& name, int memory, int event)
-      : socket_(checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket")),
+  Giver(const std::string& name, std::vector<int> descriptors)
+      : descriptors_(std::move(descriptors)),
+        socket_(checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket")),
         stop_(checked(::eventfd(0, EFD_CLOEXEC), "eventfd")) {
     const AbstractAddress address(name);
     if (::bind(socket_.get(), address.get(), address.size) != 0) fail("bind");
     constexpr int kWaiting = 4096;
     if (::listen(socket_.get(), kWaiting) != 0) fail("listen");
     const SignalsBlocked blocked;
-    thread_ = std::thread([this, memory, event] { serve(memory, event); });
+    thread_ = std::thread([this] { serve(); });
   }
 
   ~Giver() {
@@ -198,17 +201,18 @@ class Giver {
   Giver& operator=(const Giver&) = delete;
 
  private:
-  void serve(int memory, int event) const {
+  void serve() const {
     while (true) {
       std::array<pollfd, 2> look = {{{socket_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}}};
       if (::poll(look.data(), look.size(), -1) < 0 && errno != EINTR) return;
       if (look[1].revents != 0) return;
       if (look[0].revents == 0) continue;
       const Descriptor guest(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (guest.get() >= 0 && is_same_user(guest.get())) hand_over(guest.get(), memory, event);
+      if (guest.get() >= 0 && is_same_user(guest.get())) hand_over(guest.get(), descriptors_);
     }
   }
 
+  std::vector<int> descriptors_;
   Descriptor socket_;
   Descriptor stop_;
   std::thread thread_;
@@ -219,6 +223,7 @@ struct Neighbour {
   int rank = 0;
   Mapping mapping;
   Descriptor event;
+  Descriptor gift;
   Descriptor process;
 };
 
@@ -235,9 +240,11 @@ class ShmMemory final : public HostMemory {
     layout_.head(mapping_.data()).secret.store(secret_);
   }
 
-  void find_neighbours(int ranks, const Exchange& exchange, std::chrono::milliseconds patience) {
+  void find_neighbours(int ranks, const Exchange& exchange, int gift, std::chrono::milliseconds patience) {
     const std::string name = fmt::format("trireme-{:016x}-{}", random_number(), rank_);
-    auto giver = std::make_unique<Giver>(name, file_.get(), event_.get());
+    std::vector<int> descriptors{file_.get(), event_.get()};
+    if (gift >= 0) descriptors.push_back(gift);
+    auto giver = std::make_unique<Giver>(name, std::move(descriptors));
     const std::vector<std::string> announced = exchange(fmt::format("{} {}", name, secret_));
     std::vector<Neighbour> found;
     const auto until = std::chrono::steady_clock::now() + patience;
@@ -274,6 +281,8 @@ class ShmMemory final : public HostMemory {
     }
     return peers;
   }
+
+  int gift() const override { return neighbours_.empty() ? -1 : neighbours_.front().gift.get(); }
 
  private:
   static Mapping sized(int file, std::size_t bytes) {
@@ -320,6 +329,7 @@ class ShmMemory final : public HostMemory {
     Neighbour neighbour{.rank = rank,
                         .mapping = Mapping::shared(handed.memory.get(), layout_.bytes),
                         .event = std::move(handed.event),
+                        .gift = found.empty() && rank < rank_ ? std::move(handed.gift) : Descriptor(),
                         .process = Descriptor(known ? open_process(peer.pid) : -1)};
     std::byte* base = neighbour.mapping.data();
     const Head& head = layout_.head(base);
@@ -340,10 +350,10 @@ class ShmMemory final : public HostMemory {
 
 }  // namespace
 
-std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange,
+std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange, int gift,
                                      std::chrono::milliseconds patience) {
   auto memory = std::make_unique<ShmMemory>(rank, ranks);
-  memory->find_neighbours(ranks, exchange, patience);
+  memory->find_neighbours(ranks, exchange, gift, patience);
   return memory;
 }
 

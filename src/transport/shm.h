@@ -18,10 +18,11 @@ namespace trireme::transport {
 /// Tells every rank something, and hears what each has to tell; called by all ranks alike.
 using Exchange = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// Finds the ranks on this host, and shares memory with them. `exchange` is called twice. Ranks that have not handed over
-/// their memory within `patience`, all together, are not found: they were stopped, and no later exchange will do without
-/// them. Throws ProtocolError if another rank announces something else.
-std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange,
+/// Finds the ranks on this host, and shares memory with them. `exchange` is called twice. `gift` is a descriptor of
+/// whatever file the caller likes: the others get that of the first rank. Ranks that have not handed over their memory
+/// within `patience`, all together, are not found: they were stopped, and no later exchange will do without them. Throws
+/// ProtocolError if another rank announces something else.
+std::unique_ptr<HostMemory> make_shm(int rank, int ranks, const Exchange& exchange, int gift = -1,
                                      std::chrono::milliseconds patience = std::chrono::seconds(20));
 
 }  // namespace trireme::transport

@@ -1,5 +1,6 @@
 // Faults as a user meets them: a rank that is killed, stopped or lost in its own code, and what all others and the
-// report say of it.
+// report say of it. With "hosts" the last rank is on another host, as far as the launcher and all ranks can tell.
+#include "cli/launch.h"
 #include "cli/left_behind.h"
 #include "support/launched.h"
 #include "support/random.h"
@@ -22,21 +23,48 @@ namespace {
 
 class Fault : public ::testing::TestWithParam<const char*> {
  protected:
-  // The example, on four ranks, by the transport under test.
-  static Ran fault(const std::vector<std::string>& arguments, const std::vector<std::string>& options = {}) {
-    std::vector<std::string> all{
-        "/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n", "4"};
-    all.insert(all.end(), options.begin(), options.end());
-    all.emplace_back(TRIREME_FAULT);
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return run(all, 60s);
+  static bool on_hosts() { return GetParam() == std::string("hosts"); }
+
+  // What an option or `env` sets. Ranks of two hosts that are one machine would see each other's memory.
+  static std::string transport() { return fmt::format("TRIREME_TRANSPORT={}", on_hosts() ? "tcp" : GetParam()); }
+
+  // `trireme run`, for so many ranks.
+  std::vector<std::string> launcher(int ranks) const {
+    std::vector<std::string> all{TRIREME_PROGRAM, "run"};
+    if (on_hosts()) {
+      all.insert(all.end(), {"--hosts", fmt::format("a:{},b:1", ranks - 1), "--agent", agents_.plain()});
+    } else {
+      all.insert(all.end(), {"-n", std::to_string(ranks)});
+    }
+    return all;
   }
 
-  // "rank 2 (pid 17)", as the launcher says it.
-  static int pid_of(const Ran& ran, int rank) {
+  std::vector<std::string> command(int ranks, const std::vector<std::string>& rest) const {
+    std::vector<std::string> all = launcher(ranks);
+    all.insert(all.begin(), {"/usr/bin/env", transport()});
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+  }
+
+  // The example, on four ranks.
+  Ran fault(const std::vector<std::string>& arguments, std::vector<std::string> options = {}) const {
+    options.emplace_back(TRIREME_FAULT);
+    options.insert(options.end(), arguments.begin(), arguments.end());
+    return run(command(4, options), 60s);
+  }
+
+  // "17" or "17 on b", as the launcher says it.
+  static std::string process_of(const Ran& ran, int rank) {
     std::smatch match;
-    const std::regex row(fmt::format(R"(\n[* ] +{}  (\d+)  )", rank));
-    return std::regex_search(ran.err, match, row) ? std::stoi(match[1]) : 0;
+    const std::regex row(fmt::format(R"(\n[* ] +{}  (\d+( on \w)?)  )", rank));
+    return std::regex_search(ran.err, match, row) ? match[1].str() : "?";
+  }
+  static int pid_of(const Ran& ran, int rank) { return std::stoi("0" + process_of(ran, rank)); }
+
+  static bool says_what_it_did_last(const std::string& said, int rank) {
+    return std::regex_search(said, std::regex(fmt::format(R"(; rank {} \(\S+, pid \d+\) ended operation \d+, )"
+                                                          R"(allreduce of 1000 f32, max by \w+ \d+\.\d s ago)",
+                                                          rank)));
   }
 
   // Those that the table has a star for.
@@ -48,6 +76,11 @@ class Fault : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(contains(ran.err, "\n* is what the failure seems to come from\n")) << ran.err;
     return ranks;
   }
+
+  double seconds_until_named(const std::string& arguments) const;
+
+ private:
+  Agents agents_;
 };
 
 TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
@@ -56,7 +89,8 @@ TEST_P(Fault, AKilledRankIsNamedByAllOthers) {
   EXPECT_LT(Clock::now() - begin, 15s);
   EXPECT_EQ(ran.status, 128 + 9) << ran.err;
   const int pid = pid_of(ran, 2);
-  EXPECT_TRUE(contains(ran.err, fmt::format("trireme run: rank 2 (pid {}) was killed by signal 9", pid))) << ran.err;
+  EXPECT_TRUE(contains(ran.err, fmt::format("trireme run: rank 2 (pid {}) was killed by signal 9", process_of(ran, 2))))
+      << ran.err;
   for (const int rank : {0, 1, 3}) {
     const auto said = lines_with(ran.err, fmt::format("[{}] rank 2 (", rank));
     ASSERT_EQ(said.size(), 1U) << ran.err;
@@ -73,16 +107,14 @@ constexpr double kASecond = test::kEffort == 1 ? 10 : 1;
 
 // How long ranks 0 and 2 take to name rank 1 when it is killed, in the best of a few runs: on a busy machine it may not
 // come off at once, and with a sanitizer not at all.
-double seconds_until_named(const std::string& transport, const std::string& arguments) {
+double Fault::seconds_until_named(const std::string& arguments) const {
   const std::string script = fmt::format(
       R"(trap '' TERM; if [ $RANK = 1 ]; then '{0}' {1} & p=$!; sleep 1; echo "$(date +%s.%N) killed"; kill -9 $p; wait $p; )"
       R"(else '{0}' {1} 2>&1 | while read -r line; do echo "$(date +%s.%N) $line"; done; fi)",
       TRIREME_FAULT, arguments);
   double least = 60;
   for (int tries = 0; tries < 5 && least >= kASecond; ++tries) {
-    const Ran ran = run({"/usr/bin/env", "TRIREME_TRANSPORT=" + transport, TRIREME_PROGRAM, "run", "-n", "4",
-                         "--timeout", "30s", "--grace", "4s", "/bin/sh", "-c", script},
-                        60s);
+    const Ran ran = run(command(4, {"--timeout", "30s", "--grace", "4s", "/bin/sh", "-c", script}), 60s);
     const auto killed = lines_with(ran.out, " killed");
     if (killed.size() != 1) {
       ADD_FAILURE() << ran.out << ran.err;
@@ -103,40 +135,40 @@ double seconds_until_named(const std::string& transport, const std::string& argu
   return least;
 }
 
-TEST_P(Fault, AKilledRankIsNamedWithinASecond) { EXPECT_LT(seconds_until_named(GetParam(), ""), kASecond); }
+TEST_P(Fault, AKilledRankIsNamedWithinASecond) { EXPECT_LT(seconds_until_named(""), kASecond); }
 
 TEST_P(Fault, AKilledRankIsNamedWithinASecondThoughAnotherIsInItsOwnCode) {
-  EXPECT_LT(seconds_until_named(GetParam(), "--stray 3 --after 500ms"), kASecond);
+  EXPECT_LT(seconds_until_named("--stray 3 --after 500ms"), kASecond);
 }
 
 // A program that ends by `return -1` is not taken for one that was killed.
 TEST_P(Fault, AKilledRankIsTheCauseHoweverTheOthersExit) {
   const std::string script =
       fmt::format(R"('{}' --kill 2 --after 200ms; s=$?; [ $s = 137 ] && kill -9 $$; exit 255)", TRIREME_FAULT);
-  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                       "4", "--timeout", "30s", "/bin/sh", "-c", script},
-                      60s);
+  const Ran ran = run(command(4, {"--timeout", "30s", "/bin/sh", "-c", script}), 60s);
   EXPECT_GE(lines_with(ran.err, "exited with status 255").size(), 2U) << ran.err;
   EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
 }
 
 TEST_P(Fault, AStoppedRankIsNamedByAllOthersAtTheDeadline) {
-  const Ran ran = fault({"--stop", "2", "--after", "100ms", "--deadline", "3s"});
+  const Ran ran = fault({"--stop", "3", "--after", "100ms", "--deadline", "3s"});
   EXPECT_EQ(ran.status, 1) << ran.err;
-  const int pid = pid_of(ran, 2);
-  for (const int rank : {0, 1, 3}) {
+  const int pid = pid_of(ran, 3);
+  for (const int rank : {0, 1, 2}) {
     const auto said = lines_with(ran.err, fmt::format("[{}] rank ", rank));
     ASSERT_EQ(said.size(), 1U) << ran.err;
     EXPECT_TRUE(std::regex_search(
         said[0],
-        std::regex(fmt::format(R"(allreduce of 1000 f32.* \(operation \d+\) for rank 2 \(\S+, pid {}\);)", pid))))
+        std::regex(fmt::format(R"(allreduce of 1000 f32.* \(operation \d+\) for rank 3 \(\S+, pid {}\);)", pid))))
         << said[0];
     EXPECT_TRUE(contains(said[0], "3 of 4 ranks are in it")) << said[0];
+    EXPECT_TRUE(says_what_it_did_last(said[0], 3)) << said[0];
   }
-  EXPECT_TRUE(contains(ran.err, "; rank 2 was not")) << ran.err;
-  EXPECT_EQ(causes_of(ran), std::vector{2}) << ran.err;
-  EXPECT_TRUE(contains(squeezed(ran.err),
-                       fmt::format("* 2 {} was stopped by signal 19 (Stopped), then was ended by trireme run ", pid)))
+  EXPECT_TRUE(contains(ran.err, "; rank 3 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{3}) << ran.err;
+  EXPECT_TRUE(contains(
+      squeezed(ran.err),
+      fmt::format("* 3 {} was stopped by signal 19 (Stopped), then was ended by trireme run ", process_of(ran, 3))))
       << ran.err;
 }
 
@@ -153,11 +185,13 @@ TEST_P(Fault, ARunThatTakesTooLongIsReportedOn) {
 }
 
 TEST_P(Fault, ARankLostInItsOwnCodeIsNamedByAllOthersAtTheDeadline) {
-  const Ran ran = fault({"--stray", "1", "--after", "100ms", "--deadline", "3s"});
+  const Ran ran = fault({"--stray", "3", "--after", "100ms", "--deadline", "3s"});
   EXPECT_EQ(ran.status, 1) << ran.err;
-  EXPECT_EQ(lines_with(ran.err, ") for rank 1 (").size(), 3U) << ran.err;
-  EXPECT_TRUE(contains(ran.err, "; rank 1 was not")) << ran.err;
-  EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
+  const auto said = lines_with(ran.err, ") for rank 3 (");
+  EXPECT_EQ(said.size(), 3U) << ran.err;
+  for (const std::string& line : said) EXPECT_TRUE(says_what_it_did_last(line, 3)) << line;
+  EXPECT_TRUE(contains(ran.err, "; rank 3 was not")) << ran.err;
+  EXPECT_EQ(causes_of(ran), std::vector{3}) << ran.err;
 }
 
 TEST_P(Fault, TheReportNamesWhoComesLate) {
@@ -189,14 +223,14 @@ TEST_P(Fault, AFailedRunLeavesItsReportAsJson) {
   const TemporaryFolder folder;
   const std::string script = "cd '" + (folder / ".") + "' && unset TRIREME_REPORT_FILE && exec \"$@\"";
   const auto fault_there = [&](const std::vector<std::string>& options) {
-    std::vector<std::string> all{"/bin/sh", "-c", script, "-", TRIREME_PROGRAM, "run", "-n", "3"};
+    std::vector<std::string> all{"/bin/sh", "-c", script, "-"};
+    for (const std::string& word : launcher(3)) all.push_back(word);
     all.insert(all.end(), options.begin(), options.end());
     return run(all, 60s);
   };
-  const std::string transport = fmt::format("TRIREME_TRANSPORT={}", GetParam());
-  EXPECT_EQ(fault_there({"--env", transport, TRIREME_FAULT, "--for", "50ms"}).status, 0);
+  EXPECT_EQ(fault_there({"--env", transport(), TRIREME_FAULT, "--for", "50ms"}).status, 0);
   EXPECT_TRUE(folder.empty());
-  const std::vector<std::string> kill{"--env", transport, TRIREME_FAULT, "--kill", "1", "--after", "100ms"};
+  const std::vector<std::string> kill{"--env", transport(), TRIREME_FAULT, "--kill", "1", "--after", "100ms"};
   std::vector<std::string> quiet{"--report-file", "none"};
   quiet.insert(quiet.end(), kill.begin(), kill.end());
   EXPECT_EQ(fault_there(quiet).status, 137);
@@ -236,17 +270,15 @@ TEST_P(Fault, ARunThatGoesWellSaysNothing) {
 }
 
 TEST_P(Fault, ARankThatEndsBeforeItJoinsKeepsNobodyWaiting) {
-  const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n",
-                       "3", "--timeout", "30s", "/bin/sh", "-c", fmt::format("[ $RANK = 1 ] || '{}'", TRIREME_FAULT)},
-                      60s);
+  const Ran ran =
+      run(command(3, {"--timeout", "30s", "/bin/sh", "-c", fmt::format("[ $RANK = 1 ] || '{}'", TRIREME_FAULT)}), 60s);
   EXPECT_EQ(ran.status, 1) << ran.err;
   EXPECT_EQ(lines_with(ran.err, "exited with status 0 before it came to the rendezvous").size(), 2U) << ran.err;
   EXPECT_EQ(causes_of(ran), std::vector{1}) << ran.err;
 }
 
 TEST_P(Fault, ASignalToTheLauncherIsToldWithTheTable) {
-  Started started({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), TRIREME_PROGRAM, "run", "-n", "2",
-                   "--report", "/bin/sh", "-c", fmt::format("echo up; exec '{}'", TRIREME_FAULT)});
+  Started started(command(2, {"--report", "/bin/sh", "-c", fmt::format("echo up; exec '{}'", TRIREME_FAULT)}));
   ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[0] up\n") && contains(started.out(), "[1] up\n"); }));
   started.signal(SIGTERM);
   EXPECT_EQ(started.wait(), 143);
@@ -280,10 +312,10 @@ TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
         "trap '' TERM; if [ $RANK = {0} ]; then sleep 0.{1:03} & s=$!; fi; '{2}' --for 30s & p=$!; "
         "if [ $RANK = {0} ]; then wait $s; kill -9 $p; fi; wait $p",
         rank, after, program);
-    const Ran ran = run({"/usr/bin/env", fmt::format("TRIREME_TRANSPORT={}", GetParam()), "TMPDIR=" + (scratch / "."),
-                         "XDG_RUNTIME_DIR=" + (scratch / "."), TRIREME_PROGRAM, "run", "-n", "4", "--timeout", "30s",
-                         "--grace", "20s", "--report", "/bin/sh", "-c", script},
-                        60s);
+    std::vector<std::string> all =
+        command(4, {"--timeout", "30s", "--grace", "20s", "--report", "/bin/sh", "-c", script});
+    all.insert(all.begin() + 1, {"TMPDIR=" + (scratch / "."), "XDG_RUNTIME_DIR=" + (scratch / ".")});
+    const Ran ran = run(all, 60s);
     ASSERT_NE(ran.status, 0);
     ASSERT_NE(ran.status, 124) << ran.err;
     for (int other = 0; other < 4; ++other) {
@@ -292,7 +324,7 @@ TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
       ASSERT_EQ(said.size(), 1U) << "rank " << other << ": " << ran.err;
       ASSERT_TRUE(contains(said[0], fmt::format("rank {} (", rank))) << "rank " << other << ": " << ran.err;
       ASSERT_TRUE(std::regex_search(squeezed(ran.err),
-                                    std::regex(fmt::format(R"(\n[* ] ?{} \d+ exited with status 1 )", other))))
+                                    std::regex(fmt::format(R"(\n[* ] ?{} \d+( on \w)? exited with status 1 )", other))))
           << "rank " << other << ": " << ran.err;
     }
     ASSERT_EQ(causes_of(ran), std::vector{rank}) << ran.err;
@@ -302,7 +334,7 @@ TEST_P(Fault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
   EXPECT_EQ(files_in(scratch), std::set<std::string>());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Fault, ::testing::Values("shm", "tcp"),
+INSTANTIATE_TEST_SUITE_P(All, Fault, ::testing::Values("shm", "tcp", "hosts"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 }  // namespace

@@ -78,6 +78,21 @@ TEST(Starters, ByHand) {
              "RANK and MASTER_ADDR");
 }
 
+// Nobody has made a board for the ranks of the host: they share one of theirs. A rank that is stopped ends when the
+// others have.
+TEST(Starters, ByHandRanksKnowWhatOneThatWasStoppedDidLast) {
+  const int port = rendezvous::Server("127.0.0.1", 0, 1).port();  // free again
+  const Ran ran =
+      run({"/bin/sh", "-c",
+           fmt::format("for i in 0 1 2; do RANK=$i WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT={} {} --stop 1 "
+                       "--after 100ms --deadline 2s & eval p$i=$!; done; wait $p0; wait $p2; kill -9 $p1; wait $p1",
+                       port, TRIREME_FAULT)},
+          90s);
+  EXPECT_EQ(count(ran.err, "for rank 1 ("), 2) << ran.err;
+  EXPECT_EQ(count(ran.err, ") ended operation "), 2) << ran.err;
+  EXPECT_EQ(count(ran.err, "has not answered"), 0) << ran.err;
+}
+
 TEST(Starters, TorchrunsEnvironment) {
   const rendezvous::Server agent("127.0.0.1", 0, 1);  // has MASTER_PORT
   expect_all(run_with(4, fmt::format("RANK=$i WORLD_SIZE=4 LOCAL_RANK=$i LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 "

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <thread>
+#include <unistd.h>
 
 namespace trireme {
 namespace {
@@ -153,6 +154,71 @@ TEST(Board, IsInheritedOnlyIfItFits) {
   EXPECT_FALSE(inherited("", 3));
   ::unsetenv("TRIREME_BOARD");
   EXPECT_FALSE(Board::inherited(3));
+}
+
+// Its maker's own copy is no rank's, which alone can ask.
+TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
+  Board maker(5, 1, 2);
+  EXPECT_FALSE(maker.ask());
+  ::setenv("TRIREME_BOARD", std::to_string(maker.descriptor()).c_str(), 1);
+  const auto board = Board::inherited(5);
+  ::unsetenv("TRIREME_BOARD");
+  ASSERT_TRUE(board);
+  std::uint64_t asked = 0;
+  EXPECT_LT(::read(maker.bell(), &asked, sizeof asked), 0);
+  EXPECT_TRUE(board->ask());
+  EXPECT_TRUE(board->ask());
+  ASSERT_EQ(::read(maker.bell(), &asked, sizeof asked), static_cast<ssize_t>(sizeof asked));
+  EXPECT_EQ(asked, 2U);
+
+  const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
+  const auto before = now();
+  for (const int rank : {1, 2}) EXPECT_TRUE(board->knows(rank, before)) << "those that are here";
+  for (const int rank : {0, 3, 4}) EXPECT_FALSE(board->knows(rank, before));
+  const Record record{.number = 5000,
+                      .context = 7,
+                      .sequence = 77,
+                      .call = call_of(12),
+                      .begun = before - std::chrono::milliseconds(1),
+                      .ended = before};
+  maker.tell_last(3, record);
+  maker.tell_last(4, std::nullopt);
+  EXPECT_TRUE(board->knows(3, before));
+  EXPECT_TRUE(board->knows(4, before));
+  EXPECT_FALSE(board->knows(0, before));
+  EXPECT_FALSE(board->knows(3, now())) << "what it did since was not told";
+  EXPECT_FALSE(board->last(4));
+  const auto last = board->last(3);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->describe(), record.describe());
+  EXPECT_EQ(last->context, 7U);
+  EXPECT_EQ(last->ended, record.ended);
+  EXPECT_LT(std::chrono::abs(last->begun - record.begun), std::chrono::milliseconds(1));
+
+  // It goes on, and what it did before the board was there counts from then.
+  maker.tell_last(3, Record{.number = 5001, .context = 7, .sequence = 78, .call = call_of(12), .ended = {}});
+  EXPECT_EQ(board->last(3)->sequence, 78U);
+  EXPECT_FALSE(board->last(3)->ended);
+  EXPECT_LE(board->last(3)->begun, before);
+}
+
+TEST(Board, OfAHostThatHasAllRanksAsksNobody) {
+  const Board board(3, 0, 3);
+  EXPECT_EQ(board.bell(), -1);
+  EXPECT_FALSE(board.ask());
+}
+
+TEST(Board, IsSharedByItsDescriptor) {
+  Board board(3);
+  begin(board, 2, 5);
+  const auto same = Board::shared(3, board.descriptor());
+  ASSERT_TRUE(same);
+  EXPECT_FALSE(same->watched());
+  begin(*same, 1, 6);
+  EXPECT_EQ(same->last(2)->sequence, 5U);
+  EXPECT_EQ(board.last(1)->sequence, 6U);
+  EXPECT_FALSE(Board::shared(2, board.descriptor()));
+  EXPECT_FALSE(Board::shared(3, -1));
 }
 
 }  // namespace

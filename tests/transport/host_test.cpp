@@ -116,7 +116,7 @@ int neighbours_of_one_that(const std::string& announces, std::chrono::millisecon
   const transport::Exchange exchange = [&](const std::string& mine) {
     return std::vector<std::string>{mine, announces};
   };
-  return static_cast<int>(transport::make_shm(0, 2, exchange, patience)->peers().size());
+  return static_cast<int>(transport::make_shm(0, 2, exchange, -1, patience)->peers().size());
 }
 
 // A socket as that by which ranks hand over their memory.
