@@ -5,6 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -53,18 +58,25 @@ void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transpor
     event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   }
   if (tcp_ && event_ >= 0) tcp_->watch(event_);
+  helper_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (helper_event_ < 0) {
+    throw SystemError(fmt::format("{}: eventfd failed: {}", parts_.names[parts_.rank], std::strerror(errno)));
+  }
+  if (tcp_) door_ = ::fcntl(tcp_->door(), F_DUPFD_CLOEXEC, 0);
   const SignalsBlocked blocked;
   helper_ = std::thread([this] { drive_when_needed(); });
 }
 
 Engine::~Engine() {
   close();
-  {
-    const std::lock_guard lock(helper_mutex_);
-    helper_ends_ = true;
+  if (helper_.joinable()) {
+    helper_ends_.store(true);
+    wake_helper();
+    helper_.join();
   }
-  helper_wakes_.notify_one();
-  if (helper_.joinable()) helper_.join();
+  for (const int descriptor : {helper_event_, door_}) {
+    if (descriptor >= 0) ::close(descriptor);
+  }
   tcp_.reset();
   buried_.clear();
   if (own_bell_ && event_ >= 0) ::close(event_);
@@ -196,26 +208,46 @@ void Engine::leave_seat() {
   const bool needed = owes();
   driven_.store(false);
   if (pending_.load() == 0 && !needed) return;
-  {
-    const std::lock_guard lock(helper_mutex_);
-    helper_needed_ = true;
-  }
-  helper_wakes_.notify_one();
+  if (!helper_needed_.exchange(true)) wake_helper();
+}
+
+void Engine::wake_helper() {
+  const std::uint64_t once = 1;
+  [[maybe_unused]] const ssize_t bytes = ::write(helper_event_, &once, sizeof once);
 }
 
 void Engine::drive_when_needed() {
-  std::unique_lock lock(helper_mutex_);
+  constexpr int kOften = 100;  // milliseconds
+  bool guests = false;         // at the door, who may yet take too long
+  bool others_drive = false;   // and look at the door, too
   while (true) {
-    helper_wakes_.wait(lock, [this] { return helper_needed_ || helper_ends_; });
-    if (helper_ends_) return;
-    helper_needed_ = false;
-    lock.unlock();
-    if (take_seat()) {
-      drive(nullptr);
-      leave_seat();
+    std::array<pollfd, 2> look = {{{helper_event_, POLLIN, 0}, {others_drive ? -1 : door_, POLLIN, 0}}};
+    ::poll(look.data(), look.size(), guests || others_drive ? kOften : -1);
+    others_drive = false;
+    std::uint64_t calls = 0;
+    [[maybe_unused]] const ssize_t bytes = ::read(helper_event_, &calls, sizeof calls);
+    if (helper_ends_.load()) return;
+    const bool needed = helper_needed_.exchange(false);
+    const bool somebody_came = look[1].revents != 0;
+    if (!needed && !somebody_came && !guests) continue;
+    if (!take_seat()) {
+      others_drive = somebody_came;
+      continue;
     }
-    lock.lock();
+    if (needed) drive(nullptr);
+    if (somebody_came || guests) guests = greet();
+    leave_seat();
   }
+}
+
+// True if somebody is at the door who has yet to say who it is.
+bool Engine::greet() {
+  bool guests = false;
+  guarded([&] {
+    if (tcp_) guests = tcp_->greet();
+    if (failing_) shut_down();
+  });
+  return guests;
 }
 
 // Whatever else goes wrong while working, as when there is no memory left, ends all operations: it can't be said whose

@@ -3,7 +3,8 @@
 // At any time at most one thread drives: it makes progress for everybody. A thread that waits for its own operation
 // takes the seat if it is free; if not, who sits there does its work too. When a driver leaves and there is still
 // something to do, a thread of the engine's own takes over. Nobody drives when nothing is under way, and who waits
-// sleeps soon, so an idle communicator uses no CPU.
+// sleeps soon, so an idle communicator uses no CPU. That thread then only opens the door: peers are let in and strangers
+// turned away while the program computes.
 #pragma once
 
 #include "communicator/board.h"
@@ -13,7 +14,6 @@
 #include "transport/transport.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -139,6 +139,8 @@ class Engine final : public transport::Inbox {
   void check_fates(Clock::time_point now);
   bool owes() const;  ///< for who drives
   void drive_when_needed();
+  void wake_helper();
+  bool greet();
   Clock::time_point next_tick() const;
   void start_clocks(Clock::time_point now);
 
@@ -240,10 +242,10 @@ class Engine final : public transport::Inbox {
   std::vector<const std::byte*> fold_sources_;
   std::vector<std::byte*> fold_destinations_;
 
-  std::mutex helper_mutex_;
-  std::condition_variable helper_wakes_;
-  bool helper_needed_ = false;
-  bool helper_ends_ = false;
+  std::atomic<bool> helper_needed_{false};
+  std::atomic<bool> helper_ends_{false};
+  int helper_event_ = -1;
+  int door_ = -1;  ///< of the network; a copy, which stays what it is when that closes
   std::thread helper_;
 };
 

@@ -46,8 +46,8 @@ Tcp::Impl::Impl(Tcp& self, int rank, int ranks, Inbox& inbox, const std::string&
         fmt::format("A pair of ranks can't have {} connections: from 1 to {}", connections, kMostConnections));
   }
   if (guard.encrypt && !guard.secret) throw UsageError("TCP can't encrypt without a secret that all ranks have");
-  door_.emplace(Address::parse(bind_address, 0), hello_of_any(rank, ranks, job, connections, guard), guard, poller_,
-                kDoor);
+  door_.emplace(Address::parse(bind_address, 0), hello_of_any(rank, ranks, job, connections, guard), guard);
+  poller_.add(door_->descriptor(), EPOLLIN, kDoor);
   enter_ = [this](TcpGuest guest) { enter(std::move(guest)); };
   address_ = door_->address().text();
   peers_.resize(ranks);
@@ -139,6 +139,7 @@ bool Tcp::Impl::wait(int milliseconds) { return !closed_ && look(milliseconds); 
 bool Tcp::Impl::look(int milliseconds) {
   std::array<epoll_event, 32> space;
   const auto events = poller_.ready(space, milliseconds);
+  bool somebody_came = false;
   for (const epoll_event& event : events) {
     const std::uint64_t tag = event.data.u64;
     if (tag < kBells) {
@@ -147,12 +148,19 @@ bool Tcp::Impl::look(int milliseconds) {
       std::uint64_t rings = 0;
       [[maybe_unused]] const ssize_t bytes = ::read(static_cast<int>(tag - kBells), &rings, sizeof rings);
     } else {
-      door_->look(tag, enter_);
+      somebody_came = true;
     }
   }
-  if (door_->has_guests()) door_->expire();
+  if (somebody_came || door_->has_guests()) door_->look(enter_);
   settle();
   return !events.empty();
+}
+
+bool Tcp::Impl::greet() {
+  if (closed_) return false;
+  door_->look(enter_);
+  settle();
+  return door_->has_guests();
 }
 
 // Why a connection is as good as ended; empty: it is not. Neither a window that is closed, as that of a rank that does
@@ -228,6 +236,8 @@ Tcp::~Tcp() = default;
 std::string Tcp::address() const { return impl_->address(); }
 void Tcp::meet(const std::vector<std::string>& addresses) { impl_->meet(addresses); }
 void Tcp::watch(int fd) { impl_->watch(fd); }
+int Tcp::door() const { return impl_->door(); }
+bool Tcp::greet() { return impl_->greet(); }
 TcpCounts Tcp::counts() const { return impl_->counts(); }
 void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }
 bool Tcp::progress() { return impl_->progress(); }

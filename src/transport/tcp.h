@@ -62,6 +62,9 @@ class Tcp final : public Network {
 
   int descriptor() const override;
 
+  int door() const override;
+  bool greet() override;
+
   /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.
   void close() override { close_within(std::chrono::seconds(2)); }
   void close_within(std::chrono::milliseconds patience) override;

@@ -18,6 +18,9 @@ constexpr std::chrono::seconds kPatience{5};
 constexpr std::chrono::minutes kLongPatience{10};
 constexpr std::size_t kFewGuests = 256;
 
+// The poller's tag of the listener; guests have those behind it.
+constexpr std::uint64_t kListener = 0;
+
 Descriptor any_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 // A guest's socket has room for a record: it has been sent one at most.
@@ -27,28 +30,33 @@ bool send_whole(const Descriptor& socket, const wire::Hello& record) {
 
 }  // namespace
 
-TcpDoor::TcpDoor(const Address& address, const wire::Hello& expected, const Guard& guard, Poller& poller,
-                 std::uint64_t tags)
+TcpDoor::TcpDoor(const Address& address, const wire::Hello& expected, const Guard& guard)
     : expected_(expected),
       guard_(guard),
-      poller_(poller),
-      tags_(tags),
       most_guests_(std::max(kFewGuests, std::size_t{2} * expected.ranks * expected.connections)),
-      next_tag_(tags + 1),
+      next_tag_(kListener + 1),
       listener_(listen_at(address)),
       address_(Address::of(listener_)),
       reserve_(any_descriptor()),
       doorman_(guard.notice) {
-  poller_.add(listener_.get(), EPOLLIN, tags_);
+  poller_.add(listener_.get(), EPOLLIN, kListener);
 }
 
-void TcpDoor::look(std::uint64_t tag, const Enter& enter) {
-  if (tag == tags_) return let_in(enter);
-  if (const auto guest = guests_.find(tag); guest != guests_.end()) listen_to(guest, enter);
+void TcpDoor::look(const Enter& enter) {
+  std::array<epoll_event, 32> space;
+  for (const epoll_event& event : poller_.ready(space)) {
+    if (event.data.u64 == kListener) {
+      let_in(enter);
+    } else if (const auto guest = guests_.find(event.data.u64); guest != guests_.end()) {
+      listen_to(guest, enter);
+    }
+  }
+  expire();
 }
 
 void TcpDoor::let_in(const Enter& enter) {
-  while (true) {
+  constexpr int kAtOnce = 64;  // others have something to say, too
+  for (int i = 0; i < kAtOnce; ++i) {
     Descriptor socket = accept_connection(listener_);
     if (!socket) {
       if (errno == ECONNABORTED || errno == EINTR) continue;

@@ -31,9 +31,7 @@ class TcpDoor {
   using Enter = std::function<void(TcpGuest)>;
 
   /// `expected` is the hello of any rank that is welcome, but for its rank, its nonce and its connection's number.
-  /// Descriptors are watched by `poller`, with tags from `tags` on: the listener's is the first, and guests have those
-  /// behind it.
-  TcpDoor(const Address& address, const wire::Hello& expected, const Guard& guard, Poller& poller, std::uint64_t tags);
+  TcpDoor(const Address& address, const wire::Hello& expected, const Guard& guard);
 
   const Address& address() const { return address_; }
   bool has_guests() const { return !guests_.empty(); }
@@ -42,11 +40,11 @@ class TcpDoor {
   /// Counts one that said all that it should, but was not welcome.
   void turn_away(const std::string& why) { doorman_.turn_away(why); }
 
-  /// Something happened at the descriptor with this tag.
-  void look(std::uint64_t tag, const Enter& enter);
+  /// What becomes readable when look() has something to do, but for who takes too long.
+  int descriptor() const { return poller_.descriptor(); }
 
-  /// Drops guests that have taken too long.
-  void expire();
+  /// Lets those in who have come, hears what they say, and drops those that have taken too long.
+  void look(const Enter& enter);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -59,9 +57,10 @@ class TcpDoor {
     bool challenged = false;  // it has said a right hello, and has yet to prove it
     Transcript transcript{};
   };
-  using Guests = std::map<std::uint64_t, Guest>;  // by tag, so the longest here come first
+  using Guests = std::map<std::uint64_t, Guest>;  // by the poller's tag, so the longest here come first
 
   void let_in(const Enter& enter);
+  void expire();
   void turn_one_away();
   void make_room();
   void listen_to(Guests::iterator guest, const Enter& enter);
@@ -74,8 +73,7 @@ class TcpDoor {
 
   wire::Hello expected_;
   const Guard guard_;
-  Poller& poller_;
-  std::uint64_t tags_;
+  Poller poller_;
   std::size_t most_guests_;  // more at once are no ranks: those that have been here longest are dropped
   std::uint64_t next_tag_;
   Descriptor listener_;

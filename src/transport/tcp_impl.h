@@ -41,6 +41,8 @@ class Tcp::Impl final : Inbox {
   TcpCounts counts() const;
   void meet(const std::vector<std::string>& addresses);
   void watch(int fd);
+  int door() const { return closed_ ? -1 : door_->descriptor(); }
+  bool greet();
 
   void post(Outgoing& outgoing);
   bool progress();

@@ -137,6 +137,13 @@ class Network : public Transport {
   /// As progress(), but if there is nothing to do it waits for something, or for what watch() named, for so long.
   virtual bool wait(std::chrono::milliseconds most) = 0;
 
+  /// What becomes readable when somebody new comes; -1: nobody can. It stays the same until close().
+  virtual int door() const = 0;
+
+  /// Hears those who have come and are not known yet, of whom progress() takes care too: for when nobody calls that. True
+  /// if some of them are still there, so that it should be called again soon.
+  virtual bool greet() = 0;
+
   /// The same as close(), for as long as `patience` at most.
   virtual void close_within(std::chrono::milliseconds patience) = 0;
 

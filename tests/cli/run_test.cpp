@@ -206,6 +206,19 @@ TEST(Run, GivesEachJobASecretThatTheProcessListDoesNotShow) {
   EXPECT_EQ(secrets.size(), 2);
 }
 
+// A connection to the port at which a rank's peers reach it, as its log says.
+rendezvous::Descriptor connect_to_rank(int rank, const std::string& log) {
+  const std::string said = fmt::format("trireme: rank {}: peers reach it at ", rank);
+  const auto lines = lines_with(log, said);
+  if (lines.size() != 1) {
+    ADD_FAILURE() << log;
+    return rendezvous::Descriptor();
+  }
+  const std::string rest = lines[0].substr(lines[0].find(said) + said.size());
+  const auto address = rendezvous::parse_host_and_port(rest.substr(0, rest.find(','))).value();
+  return rendezvous::connect_to(rendezvous::resolve(address.host, address.port).front(), Clock::now() + 20s);
+}
+
 // What a rank says of one who comes to its port without a secret tells what it asks of its peers.
 TEST(Run, EncryptsBetweenRanksIfAsked) {
   for (const bool encrypt : {false, true}) {
@@ -216,14 +229,7 @@ TEST(Run, EncryptsBetweenRanksIfAsked) {
     Started started(launch(2, fmt::format("exec '{}'", TRIREME_FAULT), options));
     ASSERT_TRUE(comes_true([&] { return are_at_work(2, started.err()); })) << started.err();
     for (const int rank : {0, 1}) {
-      const std::string said = fmt::format("trireme: rank {}: peers reach it at ", rank);
-      const auto lines = lines_with(started.err(), said);
-      ASSERT_EQ(lines.size(), 1U) << started.err();
-      const std::string rest = lines[0].substr(lines[0].find(said) + said.size());
-      const auto address = rendezvous::parse_host_and_port(rest.substr(0, rest.find(',')));
-      ASSERT_TRUE(address.has_value()) << lines[0];
-      const auto stranger =
-          rendezvous::connect_to(rendezvous::resolve(address->host, address->port).front(), Clock::now() + 20s);
+      const auto stranger = connect_to_rank(rank, started.err());
       const transport::wire::Hello words;
       ASSERT_EQ(::send(stranger.get(), &words, sizeof words, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof words));
       EXPECT_TRUE(comes_true([&] {
@@ -234,6 +240,34 @@ TEST(Run, EncryptsBetweenRanksIfAsked) {
     started.signal(SIGTERM);
     EXPECT_EQ(started.wait(), 128 + SIGTERM) << started.err();
   }
+}
+
+// Rank 1 is in its own code for good: its system alone would let thousands in, and none out again. The others are in an
+// operation.
+TEST(Run, RanksThatComputeTurnStrangersAway) {
+  Started started(launch(3, fmt::format("exec '{}' --stray 1 --after 50ms", TRIREME_FAULT),
+                         {"--env", "TRIREME_TRANSPORT=tcp", "--env", "TRIREME_LOG=info"}));
+  ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[1] now: stray"); })) << started.err();
+  const auto is_dropped = [](const rendezvous::Descriptor& stranger) {
+    char byte = 0;
+    return rendezvous::wait_for(stranger, POLLIN, Clock::now() + 20s) &&
+           ::recv(stranger.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+  };
+  for (const int rank : {0, 1, 2}) {
+    const auto loud = connect_to_rank(rank, started.err());
+    ::send(loud.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
+    EXPECT_TRUE(is_dropped(loud)) << rank;
+    EXPECT_TRUE(comes_true([&] {
+      return contains(started.err(), fmt::format("came to rank {}, but what it said is no hello of Trireme", rank));
+    })) << started.err();
+  }
+  constexpr int kMany = 600;  // more than wait at the door at once
+  std::vector<rendezvous::Descriptor> silent;
+  for (int i = 0; i < kMany; ++i) silent.push_back(connect_to_rank(1, started.err()));
+  for (const auto& stranger : silent) ASSERT_TRUE(is_dropped(stranger));
+  EXPECT_TRUE(contains(started.err(), "there are too many at once that have not said who they are")) << started.err();
+  started.signal(SIGTERM);
+  EXPECT_EQ(started.wait(), 128 + SIGTERM) << started.err();
 }
 
 // A stranger is told of, but not by those who bring ranks together.
