@@ -178,10 +178,10 @@ void check_neighbours(int rank, const std::vector<int>& hosts, const std::set<in
 }
 
 Guard guard_with_log(const rendezvous::Place& place) {
-  Guard guard = rendezvous::guard_from_environment();
+  Guard guard = rendezvous::guard_at(place);
   const Log log(Log::level_from_environment(), place.rank);
   guard.notice = [log](const std::string& text) { log.say(LogLevel::info, text); };
-  if (!guard.secret && place.ranks > 1) {
+  if (!guard.secret && place.notice.empty() && place.ranks > 1) {
     log.say(
         LogLevel::info,
         "this job has no secret, so strangers that reach its ports are not kept out: start it with 'trireme run', or "
@@ -338,10 +338,16 @@ Communicator init(const InitOptions& options) {
       .say(LogLevel::info, fmt::format("started by {} as rank {} of {}", place.started_by, place.rank, place.ranks));
   // Whole lines are what the launcher passes on: they shall not wait until there are many, nor be lost with the rank.
   if (place.started_by == "trireme run") std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const Guard guard = guard_with_log(place);
+  Guard guard = guard_with_log(place);
+  rendezvous::Posted posted;
+  const bool posts = place.serve && !place.notice.empty();
+  if (posts && !guard.secret) guard.secret = posted.secret = Secret::make();
   const std::unique_ptr<rendezvous::Server> server = rendezvous::serve(place, guard);
   std::optional<rendezvous::Notice> notice;
-  if (server && !place.notice.empty()) notice.emplace(place.notice, server->port());
+  if (posts) {
+    posted.port = server->port();
+    notice.emplace(place.notice, posted);
+  }
   rendezvous::Client client(place, bounded.patience, guard);
   const auto deadline = Clock::now() + bounded.patience;
   return join({.rank = place.rank,
@@ -355,7 +361,7 @@ Communicator init(const InitOptions& options) {
                      return all;
                    },
                .board = Board::inherited(place.ranks),
-               .guard = guard},
+               .guard = client.guard()},
               bounded);
 }
 

@@ -106,6 +106,7 @@ class Client::Connection {
   }
 
   const Descriptor& socket() const { return channel_->socket(); }
+  const Guard& guard() const { return guard_; }
 
  private:
   bool is_visitor() const { return place_.rank < 0; }
@@ -131,9 +132,13 @@ class Client::Connection {
            "in between";
   }
 
-  std::uint16_t port() const {
+  // Where the server listens, as far as that is known by now, and by what secret.
+  std::uint16_t find_server() {
     if (place_.notice.empty()) return place_.port;
-    if (const auto port = read_notice(place_.notice)) return *port;
+    if (const auto posted = read_notice(place_.notice)) {
+      if (posted->secret && !has_own_secret_) guard_.secret = posted->secret;
+      return posted->port;
+    }
     throw SystemError(fmt::format("rank 0 has not put its notice at {}", place_.notice));
   }
 
@@ -151,7 +156,7 @@ class Client::Connection {
   std::string try_to_meet(Clock::time_point deadline) {
     std::string why;
     try {
-      for (const Address& address : resolve(place_.host, port())) {
+      for (const Address& address : resolve(place_.host, find_server())) {
         try {
           const auto patience = std::clamp<Clock::duration>(deadline - Clock::now(), 100ms, kConnectPatience);
           channel_.emplace(connect_to(address, Clock::now() + patience));
@@ -270,7 +275,8 @@ class Client::Connection {
   }
 
   const Place place_;
-  const Guard guard_;
+  Guard guard_;
+  const bool has_own_secret_ = static_cast<bool>(guard_.secret);
   const std::string where_;
   std::string server_;
   std::optional<Channel> channel_;
@@ -292,6 +298,8 @@ void Client::visit(Descriptor socket, const Guard& guard, Deadline deadline) {
 std::vector<std::string> Client::exchange(std::string_view mine, Deadline deadline) {
   return connection_->exchange(mine, deadline);
 }
+
+const Guard& Client::guard() const { return connection_->guard(); }
 
 std::string Client::local_address() const { return local_number(connection_->socket()); }
 

@@ -42,6 +42,9 @@ class Client {
   /// rank that died or left, at once. All ranks are told of the same culprit.
   std::vector<std::string> exchange(std::string_view mine, Deadline deadline);
 
+  /// With the job's secret, as far as it has one: it may have been in rank 0's notice.
+  const Guard& guard() const;
+
   /// The number of this host's address on the way to the server: one at which others that reach the server may reach
   /// this rank. Loopback if the server is on this host and was named so.
   std::string local_address() const;

@@ -73,6 +73,11 @@ Guard guard_from_environment(const Lookup& lookup) {
   return guard;
 }
 
+Guard guard_at(const Place& place, const Lookup& lookup) {
+  if (place.notice.empty()) return guard_from_environment(lookup);
+  return {.secret = read_secret(lookup), .encrypt = read_encrypt(lookup)};
+}
+
 std::vector<std::string> variables_for_ranks(const Guard& guard, const Lookup& lookup) {
   std::vector<std::string> variables{fmt::format("TRIREME_ENCRYPT={}", guard.encrypt ? 1 : 0)};
   if (!lookup("TRIREME_SECRET_FILE")) variables.push_back("TRIREME_SECRET=" + guard.secret.text());

@@ -13,6 +13,9 @@ namespace trireme::rendezvous {
 /// Throws UsageError that names the variable and says what would do.
 Guard guard_from_environment(const Lookup& lookup = environment_variable);
 
+/// The same for a rank, which may yet find a secret where ranks meet.
+Guard guard_at(const Place& place, const Lookup& lookup = environment_variable);
+
 /// The same for one who starts ranks: makes a secret, if there is none.
 Guard guard_for_ranks(const Lookup& lookup = environment_variable);
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -113,7 +112,7 @@ bool has_variable(int pid, const char* variable) {
 
 std::string notice_path(std::string_view job) { return fmt::format("{}/{}{}", folder(), prefix(), as_file_name(job)); }
 
-Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
+Notice::Notice(std::string path, const Posted& posted) : path_(std::move(path)) {
   if (read_notice(path_)) {
     throw UsageError(fmt::format(
         "another process of this job is rank 0 already, as its notice {} says: give each process a rank of its own",
@@ -123,7 +122,7 @@ Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
   std::string draft = fmt::format("{}.{}", path_, ::getpid());
   ::unlink(draft.c_str());
   file_ = Descriptor(::open(draft.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600));
-  const std::string text = fmt::format("{}\n", port);
+  const std::string text = fmt::format("{}\n{}\n", posted.port, posted.secret.text());
   if (!file_ || ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 ||
       ::write(file_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       ::rename(draft.c_str(), path_.c_str()) != 0) {
@@ -136,7 +135,7 @@ Notice::Notice(std::string path, std::uint16_t port) : path_(std::move(path)) {
 
 Notice::~Notice() { ::unlink(path_.c_str()); }
 
-std::optional<std::uint16_t> read_notice(const std::string& path) {
+std::optional<Posted> read_notice(const std::string& path) {
   // Anybody may have put something there: to open a pipe would wait for who writes to it.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file && errno == ENOENT) return std::nullopt;
@@ -156,12 +155,13 @@ std::optional<std::uint16_t> read_notice(const std::string& path) {
     take_away(file, path);
     return std::nullopt;
   }
-  std::array<char, 16> text{};
-  const ssize_t count = ::read(file.get(), text.data(), text.size());
-  std::uint16_t port = 0;
-  std::from_chars(text.data(), text.data() + std::max<ssize_t>(count, 0), port);
-  if (port == 0) return std::nullopt;
-  return port;
+  std::array<char, 256> buffer{};
+  const ssize_t count = ::read(file.get(), buffer.data(), buffer.size());
+  std::istringstream text(std::string(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))));
+  Posted posted;
+  if (!(text >> posted.port) || posted.port == 0) return std::nullopt;
+  if (std::string secret; text >> secret) posted.secret = Secret(std::move(secret));
+  return posted;
 }
 
 std::string name_of_starter(const char* variable) {

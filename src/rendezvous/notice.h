@@ -1,11 +1,13 @@
 // How the ranks of one host find each other when whoever started them has named no place to meet: rank 0 listens at a
-// port that the system gives, and puts a notice of it where the others look, under a name that only their job has.
+// port that the system gives, and puts a notice of it where the others look, under a name that only their job has. Nobody
+// else could give them a secret, so that is there too, unless they have one.
 //
 // Only this user can read or write a notice. Rank 0 holds a lock on it for as long as it is there, which ends with the
 // process: a notice without the lock was left behind by a rank 0 that was killed. Nobody believes it, and who finds it
 // takes it away.
 #pragma once
 
+#include "base/secret.h"
 #include "rendezvous/socket.h"
 
 #include <cstdint>
@@ -19,11 +21,16 @@ namespace trireme::rendezvous {
 /// /tmp.
 std::string notice_path(std::string_view job);
 
+struct Posted {
+  std::uint16_t port = 0;
+  Secret secret{};  ///< that rank 0 has made for the job; none: it has another, or there is none
+};
+
 class Notice {
  public:
   /// Puts it there as a whole, in place of those that this user's jobs have left behind. Throws SystemError that says
   /// why it can't; UsageError, when another rank 0 of the same job has one there.
-  Notice(std::string path, std::uint16_t port);
+  Notice(std::string path, const Posted& posted);
 
   /// Takes it away.
   ~Notice();
@@ -35,8 +42,8 @@ class Notice {
   Descriptor file_;
 };
 
-/// The port of a notice; none: it is not there yet. Throws UsageError if somebody else has put one there.
-std::optional<std::uint16_t> read_notice(const std::string& path);
+/// What a notice says; none: it is not there yet. Throws UsageError if somebody else has put one there.
+std::optional<Posted> read_notice(const std::string& path);
 
 /// A name for what started this process and others as ranks, where their environment holds none: the first process up
 /// from here that does not have the variable, with the time at which it began.

@@ -102,6 +102,18 @@ TEST(Starters, TorchrunsEnvironment) {
              4, "torchrun");
 }
 
+// The secret is in a notice that only this user can read.
+TEST(Starters, OfOneHostHaveASecretToEncryptWith) {
+  for (const char* const encrypt : {"0", "1"}) {
+    const Ran ran = run_with(3, fmt::format("SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID={} SLURM_STEP_ID=1 "
+                                            "SLURM_STEP_NUM_NODES=1 TRIREME_TRANSPORT=tcp TRIREME_ENCRYPT={}",
+                                            ::getpid(), encrypt));
+    expect_all(ran, 3, "srun of Slurm");
+    EXPECT_EQ(count(ran.err, "this job has no secret"), 0) << ran.err;
+    EXPECT_EQ(count(ran.err, "what they say is encrypted"), *encrypt == '1' ? 3 : 0) << ran.err;
+  }
+}
+
 TEST(Starters, SlurmsEnvironment) {
   const std::string step =
       fmt::format("SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID={} SLURM_STEP_ID=0", ::getpid());

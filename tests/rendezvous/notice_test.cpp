@@ -26,14 +26,14 @@ TEST(Notice, IsThereForAsLongAsItsOwner) {
   const std::string path = folder / "notice";
   EXPECT_FALSE(read_notice(path).has_value());
   {
-    const Notice notice(path, 4711);
-    EXPECT_EQ(read_notice(path), 4711);
+    const Notice notice(path, {4711});
+    EXPECT_EQ(read_notice(path)->port, 4711);
     struct stat info {};
     ASSERT_EQ(::stat(path.c_str(), &info), 0);
     EXPECT_EQ(info.st_mode & 0777, 0600U);
-    const std::string message = test::usage_error([&] { Notice(path, 4712); });
+    const std::string message = test::usage_error([&] { Notice(path, {4712}); });
     EXPECT_NE(message.find("rank 0 already"), std::string::npos) << message;
-    EXPECT_EQ(read_notice(path), 4711);
+    EXPECT_EQ(read_notice(path)->port, 4711);
   }
   EXPECT_TRUE(folder.empty());
 }
@@ -42,8 +42,8 @@ TEST(Notice, OfTheDeadIsNotBelieved) {
   const TemporaryFolder folder;
   const std::string path = folder.write("notice", "4711\n");
   EXPECT_FALSE(read_notice(path).has_value());
-  const Notice notice(path, 4712);
-  EXPECT_EQ(read_notice(path), 4712);
+  const Notice notice(path, {4712});
+  EXPECT_EQ(read_notice(path)->port, 4712);
 }
 
 TEST(Notice, OfTheDeadIsTakenAway) {
@@ -57,16 +57,16 @@ TEST(Notice, OfTheDeadIsTakenAway) {
   const std::string old = folder.write(mine + "old", "1\n");
   const std::string young = folder.write(mine + "young", "2\n");
   const std::string others = folder.write("trireme-other", "3\n");
-  const Notice held(folder / (mine + "held"), 4);
+  const Notice held(folder / (mine + "held"), {4});
   const timespec long_ago[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   for (const std::string& path : {old, others, folder / (mine + "held")}) {
     ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0);
   }
-  const Notice notice(folder / (mine + "new"), 5);
+  const Notice notice(folder / (mine + "new"), {5});
   EXPECT_FALSE(std::filesystem::exists(old));
   EXPECT_TRUE(std::filesystem::exists(young));
   EXPECT_TRUE(std::filesystem::exists(others));
-  EXPECT_EQ(read_notice(folder / (mine + "held")), 4);
+  EXPECT_EQ(read_notice(folder / (mine + "held"))->port, 4);
 }
 
 // While the others meet there; nobody is left to do it but they.
@@ -76,7 +76,7 @@ TEST(Notice, OfAServerThatWasKilledIsTakenAway) {
   const pid_t rank_0 = ::fork();
   if (rank_0 == 0) {
     const Server server("127.0.0.1", 0, 3);
-    const Notice notice(folder / "notice", server.port());
+    const Notice notice(folder / "notice", {server.port()});
     std::this_thread::sleep_for(60s);
     ::_exit(0);
   }
@@ -100,13 +100,13 @@ TEST(Notice, ThatIsNoFileIsNotWaitedFor) {
   const std::string path = folder / "notice";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   for (const std::string& message :
-       {test::usage_error([&] { read_notice(path); }), test::usage_error([&] { Notice(path, 4711); }),
+       {test::usage_error([&] { read_notice(path); }), test::usage_error([&] { Notice(path, {4711}); }),
         test::usage_error([&] { Client({.rank = 1, .ranks = 2, .host = "127.0.0.1", .notice = path}, 20s); })}) {
     EXPECT_NE(message.find(path + " is no file, so it is not believed"), std::string::npos) << message;
   }
 }
 
-TEST(Notice, CantBeWrittenWhereThereIsNoFolder) { EXPECT_THROW(Notice("/no/such/folder/notice", 1), SystemError); }
+TEST(Notice, CantBeWrittenWhereThereIsNoFolder) { EXPECT_THROW(Notice("/no/such/folder/notice", {1}), SystemError); }
 
 TEST(Notice, HasANameOfItsOwnForEachJob) {
   EXPECT_EQ(notice_path("job-1"), notice_path("job-1"));
@@ -116,6 +116,37 @@ TEST(Notice, HasANameOfItsOwnForEachJob) {
   EXPECT_LT(name.size(), 250U);
   EXPECT_EQ(name.find("/../"), std::string::npos);
   EXPECT_EQ(name_of_starter("NO_SUCH_VARIABLE"), name_of_starter("NO_SUCH_VARIABLE"));
+}
+
+TEST(Notice, HasTheSecretThatWasMadeForTheJob) {
+  const TemporaryFolder folder;
+  const Secret secret = Secret::make();
+  const Notice notice(folder / "notice", {4711, secret});
+  EXPECT_EQ(read_notice(folder / "notice")->port, 4711);
+  EXPECT_EQ(read_notice(folder / "notice")->secret.text(), secret.text());
+  struct stat info {};
+  ASSERT_EQ(::stat((folder / "notice").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777U, 0600U);
+}
+
+// One that a rank has been given goes before, and is proved.
+TEST(Notice, IsWhereRanksFindTheirSecret) {
+  const TemporaryFolder folder;
+  const Secret secret = Secret::make();
+  const auto place = [&](int rank) {
+    return Place{.rank = rank, .ranks = 2, .host = "127.0.0.1", .serve = rank == 0, .notice = folder / "notice"};
+  };
+  const auto server = serve(place(0), {.secret = secret});
+  const Notice notice(folder / "notice", {server->port(), secret});
+  const std::string refused =
+      test::usage_error([&] { Client(place(1), 20s, {.secret = Secret("another of sixteen or more")}); });
+  EXPECT_NE(refused.find("another secret"), std::string::npos) << refused;
+  Client one(place(1), 20s, {.encrypt = false});
+  EXPECT_EQ(one.guard().secret.text(), secret.text());
+  Client zero(place(0), 20s, {.secret = secret});
+  std::thread thread([&] { one.exchange("one", Clock::now() + 20s); });
+  EXPECT_EQ(zero.exchange("zero", Clock::now() + 20s), (std::vector<std::string>{"zero", "one"}));
+  thread.join();
 }
 
 TEST(Notice, BringsRanksTogether) {
@@ -130,7 +161,7 @@ TEST(Notice, BringsRanksTogether) {
   });
   std::this_thread::sleep_for(100ms);
   const auto server = serve(place(0));
-  const Notice notice(folder / "notice", server->port());
+  const Notice notice(folder / "notice", {server->port()});
   Client client(place(0), 20s);
   EXPECT_EQ(client.exchange("zero", Clock::now() + 20s), (std::vector<std::string>{"zero", "one"}));
   thread.join();
