@@ -32,7 +32,7 @@ test-debug test-asan test-tsan: test-%: build-%/build.ninja  ## the same, unopti
 
 fuzz:  ## feed the readers of what comes from outside all sorts of bytes; make fuzz SECONDS=3600 for longer
 	@tools/setup lint
-	for name in tcp rendezvous program hostfile agent; do tests/fuzz/fuzz.sh build-fuzz $$name $(or $(SECONDS),600) || exit 1; done
+	for name in tcp rendezvous program hostfile agent init engine; do tests/fuzz/fuzz.sh build-fuzz $$name $(or $(SECONDS),600) || exit 1; done
 
 bench: build/build.ninja  ## run the benchmarks; make bench ONLY=simulate runs those that match
 	@tools/setup bench || echo 'make bench: going on without the peers that are missing'

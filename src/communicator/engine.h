@@ -171,6 +171,7 @@ class Engine final : public transport::Inbox {
   // Trouble (trouble.cpp).
   void fail(ErrorKind kind, const std::string& message, const std::vector<int>& blamed = {});
   void spread(const std::string& news);
+  static bool is_news(const std::string& text);
   std::vector<int> blamed_by(const std::string& news) const;
   void disagree(std::uint32_t sequence, int peer, const Call& theirs, const Call& mine);
   void shut_down();

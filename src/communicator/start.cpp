@@ -1,6 +1,7 @@
 #include "communicator/start.h"
 
 #include "base/host_name.h"
+#include "communicator/announcement.h"
 #include "communicator/state.h"
 #include "rendezvous/client.h"
 #include "rendezvous/environment.h"
@@ -13,10 +14,8 @@
 #include "transport/socket.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +27,7 @@
 #include <set>
 #include <sys/stat.h>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
 
 namespace trireme {
@@ -110,15 +110,15 @@ struct Neighbourhood {
   bool one_machine = false;  ///< it is that of all ranks
 };
 
-Neighbourhood get_to_know(int rank, const std::vector<nlohmann::json>& all) {
+Neighbourhood get_to_know(int rank, const std::vector<Surroundings>& all) {
   Neighbourhood result;
-  for (const auto& one : all) result.hosts.push_back(one.at("host").get<int>());
   std::set<int> cores;
   std::size_t neighbours = 0;
-  for (std::size_t peer = 0; peer < all.size(); ++peer) {
-    if (all[peer].at("machine") != all[rank].at("machine")) continue;
+  for (const Surroundings& one : all) {
+    result.hosts.push_back(one.host);
+    if (one.machine != all[rank].machine) continue;
     ++neighbours;
-    for (const int core : all[peer].at("cores")) cores.insert(core);
+    cores.insert(one.cores.begin(), one.cores.end());
   }
   result.crowded = neighbours > cores.size();
   result.one_machine = neighbours == all.size();
@@ -134,30 +134,30 @@ std::string network() {
 /// Where a rank offers to be reached. One beside the rendezvous may have come to it by loopback, as where a host's name
 /// means 127.0.1.1 on that host itself, or where the launcher is there too. Ranks of other hosts reach it where they
 /// reached the rendezvous. An interface that was asked for is taken as it is.
-std::string address_of(int rank, const std::vector<nlohmann::json>& met) {
-  std::string address = met[rank].at("address");
-  if (!rendezvous::is_loopback(address) || met[rank].at("chosen").get<bool>()) return address;
-  for (const auto& one : met) {
-    if (std::string server = one.at("server"); !rendezvous::is_loopback(server)) return server;
+std::string address_of(int rank, const std::vector<Announcement>& met) {
+  const Announcement& own = met[rank];
+  if (!rendezvous::is_loopback(own.address) || own.chosen) return own.address;
+  for (const Announcement& one : met) {
+    if (!rendezvous::is_loopback(one.server)) return one.server;
   }
-  return address;
+  return own.address;
 }
 
 /// All ranks find the same, so that all say the same.
-void check_addresses(const std::vector<nlohmann::json>& met, const std::vector<std::string>& names) {
+void check_addresses(const std::vector<Announcement>& met) {
   for (int rank = 0; rank < static_cast<int>(met.size()); ++rank) {
     if (!rendezvous::is_loopback(address_of(rank, met))) continue;
     for (int peer = 0; peer < static_cast<int>(met.size()); ++peer) {
-      if (met[peer].at("network") == met[rank].at("network")) continue;
+      if (met[peer].network == met[rank].network) continue;
       throw UsageError(fmt::format(
           "{} offers its peers the address {}, which is its host's own loopback, so that {} on another host can't "
           "reach it: "
           "{}",
-          names[rank], address_of(rank, met), names[peer],
-          met[rank].at("chosen").get<bool>() ? "give TRIREME_INTERFACE (--interface) a network that the hosts share"
-                                             : "name the meeting point by an address that all hosts reach "
-                                               "(MASTER_ADDR, or --address of 'trireme run'), or "
-                                               "say which network to use with TRIREME_INTERFACE"));
+          met[rank].name, address_of(rank, met), met[peer].name,
+          met[rank].chosen ? "give TRIREME_INTERFACE (--interface) a network that the hosts share"
+                           : "name the meeting point by an address that all hosts reach "
+                             "(MASTER_ADDR, or --address of 'trireme run'), or "
+                             "say which network to use with TRIREME_INTERFACE"));
     }
   }
 }
@@ -190,13 +190,35 @@ Guard guard_with_log(const rendezvous::Place& place) {
   return guard;
 }
 
-std::vector<nlohmann::json> exchange_json(const Joining& joining, const nlohmann::json& mine) {
-  std::vector<nlohmann::json> all;
-  for (const std::string& text : joining.exchange(mine.dump())) {
-    all.push_back(nlohmann::json::parse(text, nullptr, false));
-    if (all.back().is_discarded()) throw ProtocolError("a rank announced itself with something that makes no sense");
+/// Tells all ranks something, and hears the same kind of thing of each.
+template <typename Said>
+std::vector<Said> exchange(const Joining& joining, const Said& mine) {
+  std::vector<Said> all;
+  for (const std::string& text : joining.exchange(mine.to_text())) {
+    all.push_back(Said::parse(text, static_cast<int>(all.size())));
   }
   return all;
+}
+
+/// Ranks that were told to do different things would wait for each other.
+void check_alike(const std::vector<Announcement>& met) {
+  const auto told = [](const Announcement& one) { return std::tie(one.ways, one.forced, one.connections); };
+  for (const Announcement& one : met) {
+    if (told(one) == told(met[0])) continue;
+    throw UsageError(
+        fmt::format("{} and {} were given different transports, algorithms or numbers of connections "
+                    "(TRIREME_TRANSPORT, TRIREME_ALGORITHM, TRIREME_CONNECTIONS); give all ranks the same",
+                    met[0].name, one.name));
+  }
+}
+
+/// The same for all, whatever lies on which host: ranks must choose alike.
+Tuning tuning_of(const Announcement& first) {
+  try {
+    return Tuning::parse(first.tuning, first.tuned);
+  } catch (const UsageError& error) {
+    throw ProtocolError(fmt::format("{} announced a tuning that makes no sense: {}", first.name, error.what()));
+  }
 }
 
 }  // namespace
@@ -223,44 +245,32 @@ std::vector<Communicator> threads_world(int ranks, const InitOptions& options) {
   return communicators;
 }
 
-Communicator join(const Joining& joining, const InitOptions& options) try {
+Communicator join(const Joining& joining, const InitOptions& options) {
   const int rank = joining.rank;
   const int ranks = joining.ranks;
   const Ways ways = asked_ways(options);
   const auto world = make_world(options, rank);
 
   const std::string interface = environment("TRIREME_INTERFACE");
+  const Tuning tuning = Tuning::load();
   std::random_device random;
-  const std::uint64_t number = std::uint64_t{random()} << 32 | random();
-  const auto met = exchange_json(joining, {{"name", fmt::format("rank {} ({}, pid {})", rank, host_name(), ::getpid())},
-                                           {"job", number},
-                                           {"server", joining.server},
-                                           {"address", rendezvous::choose_address(interface, joining.address)},
-                                           {"chosen", !interface.empty()},
-                                           {"network", network()},
-                                           {"ways", static_cast<int>(ways)},
-                                           {"tuning", Tuning::load().to_json()},
-                                           {"tuned", Tuning::load().source},
-                                           {"forced", world->forced},
-                                           {"connections", connections()}});
+  const auto met =
+      exchange(joining, Announcement{.name = fmt::format("rank {} ({}, pid {})", rank, host_name(), ::getpid()),
+                                     .job = std::uint64_t{random()} << 32 | random(),
+                                     .server = joining.server,
+                                     .address = rendezvous::choose_address(interface, joining.address),
+                                     .chosen = !interface.empty(),
+                                     .network = network(),
+                                     .ways = static_cast<int>(ways),
+                                     .tuning = tuning.to_json(),
+                                     .tuned = tuning.source,
+                                     .forced = world->forced,
+                                     .connections = connections()});
+  check_alike(met);
+  world->tuning = tuning_of(met[0]);
   EngineParts parts{
       .rank = rank, .ranks = ranks, .board = joining.board ? joining.board : std::make_shared<Board>(ranks)};
-  for (const auto& one : met) parts.names.push_back(one.at("name"));
-  constexpr std::array kSame = {"ways", "forced", "connections"};
-  for (int peer = 0; peer < ranks; ++peer) {
-    const bool alike = std::all_of(kSame.begin(), kSame.end(),
-                                   [&](const char* each) { return met[peer].at(each) == met[0].at(each); });
-    if (!alike) {
-      throw UsageError(
-          fmt::format("{} and {} were given different transports, algorithms or numbers of connections "
-                      "(TRIREME_TRANSPORT, TRIREME_ALGORITHM, TRIREME_CONNECTIONS); give all ranks the same",
-                      parts.names[0], parts.names[peer]));
-    }
-  }
-  // The same for all, whatever lies on which host: ranks must choose alike.
-  const std::string source = met[0].at("tuned");
-  world->tuning = Tuning::parse(met[0].at("tuning"), source);
-  world->tuning.source = source;
+  for (const Announcement& one : met) parts.names.push_back(one.name);
 
   std::unique_ptr<transport::HostMemory> memory;
   if (ways != Ways::tcp) {
@@ -277,7 +287,7 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
   }
   // A rank that is gone shares no memory either: what is exchanged next finds that out.
   const Neighbourhood neighbourhood =
-      get_to_know(rank, exchange_json(joining, {{"host", host}, {"machine", machine()}, {"cores", own_cores()}}));
+      get_to_know(rank, exchange(joining, Surroundings{.host = host, .machine = machine(), .cores = own_cores()}));
   const bool all_near = static_cast<int>(near.size()) == ranks - 1;
   if (ways == Ways::shm && !all_near) {
     throw UsageError(
@@ -291,17 +301,16 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
   const bool one_host =
       std::all_of(neighbourhood.hosts.begin(), neighbourhood.hosts.end(), [](int h) { return h == 0; });
 
-  const std::vector<std::string> names = parts.names;
   world->engine = std::make_unique<Engine>(std::move(parts));
   std::unique_ptr<transport::Faulty> faulty;
   if (joining.faults) faulty = std::make_unique<transport::Faulty>(ranks, *world->engine, *joining.faults);
   transport::Inbox& inbox = faulty ? faulty->inbox() : static_cast<transport::Inbox&>(*world->engine);
   std::unique_ptr<transport::Tcp> tcp;
   if (ranks > 1 && (ways == Ways::tcp || !one_host)) {
-    check_addresses(met, names);
+    check_addresses(met);
     allow_ports();
-    tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_of(rank, met),
-                                           met[0].at("job").get<std::uint64_t>(), connections(), joining.guard);
+    tcp = std::make_unique<transport::Tcp>(rank, ranks, inbox, address_of(rank, met), met[0].job, connections(),
+                                           joining.guard);
     world->log.say(LogLevel::info, fmt::format("peers reach it at {}, {}{}", tcp->address(),
                                                interface.empty() ? "which is on its way to where ranks met"
                                                                  : "as TRIREME_INTERFACE asks",
@@ -319,11 +328,6 @@ Communicator join(const Joining& joining, const InitOptions& options) try {
     for (int peer = 0; peer < ranks; ++peer) hosts[peer] = peer;
   }
   return first_communicator(world, rank, std::move(hosts));
-} catch (const nlohmann::json::exception& error) {
-  throw ProtocolError(
-      fmt::format("a rank announced itself in a way that this build does not understand ({}): build all "
-                  "ranks' programs with the same Trireme",
-                  error.what()));
 }
 
 Communicator init(const InitOptions& options) {

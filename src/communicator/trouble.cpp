@@ -74,6 +74,12 @@ void Engine::spread(const std::string& news) {
   }
 }
 
+// As fail() makes them.
+bool Engine::is_news(const std::string& text) {
+  const std::size_t end = text.find('\0');
+  return end != std::string::npos && end > 1 && text[0] >= '0' && text[0] <= '0' + static_cast<int>(ErrorKind::timeout);
+}
+
 std::vector<int> Engine::blamed_by(const std::string& news) const {
   std::vector<int> blamed;
   std::istringstream numbers(news.substr(std::min(news.find('\0'), news.size() - 1) + 1));
@@ -150,7 +156,11 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
       text.append(reinterpret_cast<const char*>(piece.data), piece.bytes);
     }
   }
-  if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts) && !text.empty()) {
+  if (envelope.index == static_cast<std::uint32_t>(ControlKind::aborts)) {
+    if (!is_news(text)) {
+      fail(ErrorKind::protocol, parts_.names[peer] + " sent news that make no sense", {peer});
+      return;
+    }
     knows_[peer] = true;
     if (failing_) news_ = std::min(news_, text, is_better);
     spread(text);

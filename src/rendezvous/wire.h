@@ -33,7 +33,7 @@
 namespace trireme::rendezvous {
 
 /// Goes up when server and client of different builds would misunderstand each other.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 
 inline constexpr std::size_t kHeaderBytes = 16;
 inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 10;

@@ -258,7 +258,7 @@ class ShmMemory final : public HostMemory {
     giver.reset();
     for (Neighbour& neighbour : found) {
       const std::uint64_t mark = layout_.mark(mapping_.data(), neighbour.rank).load();
-      if (mark == secret_of(announced[neighbour.rank])) neighbours_.push_back(std::move(neighbour));
+      if (mark == secret_of(neighbour.rank, announced[neighbour.rank])) neighbours_.push_back(std::move(neighbour));
     }
   }
 
@@ -290,9 +290,11 @@ class ShmMemory final : public HostMemory {
     return Mapping::shared(file, bytes);
   }
 
-  static std::uint64_t secret_of(const std::string& announced) {
+  static std::uint64_t secret_of(int rank, const std::string& announced) {
     const std::size_t space = announced.find(' ');
-    if (space == std::string::npos) throw ProtocolError("a rank announced shared memory in a way that makes no sense");
+    if (space == std::string::npos) {
+      throw ProtocolError(fmt::format("rank {} announced shared memory in a way that makes no sense", rank));
+    }
     return std::strtoull(announced.c_str() + space, nullptr, 10);
   }
 
@@ -310,7 +312,7 @@ class ShmMemory final : public HostMemory {
   // rank was stopped: who exchanges something with it next says so.
   void visit(int rank, const std::string& announced, std::chrono::steady_clock::time_point until,
              std::vector<Neighbour>& found) {
-    const std::uint64_t secret = secret_of(announced);
+    const std::uint64_t secret = secret_of(rank, announced);
     const AbstractAddress address(announced.substr(0, announced.find(' ')));
     const Descriptor socket = checked(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
     wait_at_most(socket.get(), until);

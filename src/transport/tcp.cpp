@@ -67,7 +67,12 @@ void Tcp::Impl::meet(const std::vector<std::string>& addresses) {
     throw UsageError(fmt::format("{} addresses for {} ranks", addresses.size(), peers_.size()));
   }
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    if (peer != rank_ && !addresses[peer].empty()) peers_[peer].address = Address::parse(addresses[peer]);
+    if (peer == rank_ || addresses[peer].empty()) continue;
+    try {
+      peers_[peer].address = Address::parse(addresses[peer]);
+    } catch (const UsageError& error) {
+      throw ProtocolError(fmt::format("rank {} announced an address that makes no sense: {}", peer, error.what()));
+    }
   }
 }
 

@@ -48,7 +48,8 @@ class Tcp final : public Network {
   /// Where peers find this rank: "host:port", or "[host]:port" for IPv6.
   std::string address() const;
 
-  /// Says where all ranks are; the own entry is not read, and an empty one is a rank that TCP does not reach.
+  /// Says where all ranks are; the own entry is not read, and an empty one is a rank that TCP does not reach. Throws
+  /// ProtocolError that names a rank whose entry is no address.
   void meet(const std::vector<std::string>& addresses);
 
   void watch(int fd) override;

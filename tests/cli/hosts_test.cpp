@@ -191,23 +191,23 @@ INSTANTIATE_TEST_SUITE_P(
                               "echo trireme host-agent 999 of Trireme 9.9; sleep 1; exit 0",
                               1,
                               {"host b: another version", "'trireme host-agent 999 of Trireme 9.9'",
-                               "this is 'trireme host-agent 5 of"}},
+                               "this is 'trireme host-agent 6 of"}},
                       Trouble{"AnAgentThatMakesNoSense",
-                              "echo trireme host-agent 5 of a test; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
+                              "echo trireme host-agent 6 of a test; head -c 1000 /dev/zero | tr '\\0' x; sleep 1",
                               1,
                               {"host b", "no sense"}},
                       Trouble{"NoEndOfWhatIsInside",
-                              R"(echo trireme host-agent 5 of a test; printf '\000\000\000\001'; )"
+                              R"(echo trireme host-agent 6 of a test; printf '\000\000\000\001'; )"
                               R"(head -c 16777216 /dev/zero | tr '\0' '\201'; sleep 1)",
                               1,
                               {"host b", "no sense"}},
                       Trouble{"RanksOfOthers",
-                              "echo trireme host-agent 5 of a test; printf "
+                              "echo trireme host-agent 6 of a test; printf "
                               "'\\020\\000\\000\\000\\241eended\\201\\205\\031\\377\\377\\001\\365\\000\\364'; sleep 1",
                               1,
                               {"host b", "rank 65535, which does not run there"}},
                       Trouble{"AnAgentThatIsGoneAgain",
-                              "echo trireme host-agent 5 of a test; exit 0",
+                              "echo trireme host-agent 6 of a test; exit 0",
                               1,
                               {"host b: it is lost", "status 0 before ranks were started there"}},
                       Trouble{

@@ -30,6 +30,11 @@ void read_as_anything(const Message& message) {
     try_to([&] { to_share(part); });
     try_to([&] { to_end(part); });
     try_to([&] {
+      const Record record = to_record(part);
+      require(!record.describe().empty() &&
+              pack(to_message(record)) == pack(to_message(to_record(to_message(record)))));
+    });
+    try_to([&] {
       const Recorded recorded = to_recorded(part);
       for (const Record& record : recorded.records) require(!record.describe().empty());
       require(pack(to_message(recorded)) == pack(to_message(to_recorded(to_message(recorded)))));
