@@ -79,6 +79,30 @@ TEST(HostsEnd, NotBecauseTheLauncherWasStoppedForLong) {
   EXPECT_FALSE(contains(started.err(), "trireme run: ")) << started.err();
 }
 
+// As where a host has lost its power: nothing is closed, and nothing said.
+TEST(HostsEnd, WhenAHostIsSilent) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.with_pid(), pids.script() + "exec sleep 200"));
+  const auto all = pids.wait_for(2);
+  agents.signal("b", SIGSTOP);
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  EXPECT_TRUE(contains(started.err(), "trireme run: host b: there is no sign of it for 30 seconds")) << started.err();
+  expect_gone(all);
+}
+
+// Unlike one that was stopped by Ctrl-Z, it can't say that it will be.
+TEST(HostsEnd, WhenTheLauncherIsSilent) {
+  const Agents agents;
+  const PidFiles pids;
+  Started started(launch("a:1,b:1", agents.plain(), pids.script() + "exec sleep 200"));
+  const auto all = pids.wait_for(2);
+  started.signal(SIGSTOP);
+  expect_gone(all);
+  started.signal(SIGCONT);
+  EXPECT_NE(started.wait(), 0) << started.err();
+}
+
 TEST(HostsEnd, WhenTheLauncherIsKilled) {
   const Agents agents;
   const PidFiles pids;

@@ -46,7 +46,10 @@ class Agents {
   std::string with_pid() const {
     return script("pid", fmt::format(R"(echo $$ > {}.$1; shift; exec "$@")", folder_ / "pid"));
   }
-  void kill(const std::string& host) const { ::kill(std::stoi("0" + read_whole(folder_ / ("pid." + host))), SIGKILL); }
+  void signal(const std::string& host, int number) const {
+    ::kill(std::stoi("0" + read_whole(folder_ / ("pid." + host))), number);
+  }
+  void kill(const std::string& host) const { signal(host, SIGKILL); }
 
   std::string write(const std::string& name, const std::string& content) const { return folder_.write(name, content); }
 
