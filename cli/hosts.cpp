@@ -61,6 +61,10 @@ std::vector<HostSlots> parse_hosts(std::string_view text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view word = text.substr(begin, end - begin);
     const auto host = parse_host(word);
+    if (word.empty()) {
+      throw UsageError(
+          fmt::format("run: --hosts '{}' names nothing between two commas, or at an end: leave that out", text));
+    }
     if (!host) {
       throw UsageError(
           fmt::format("run: '{}' in --hosts is no host with a number of ranks: give HOST:RANKS, as in a:2,b:2",

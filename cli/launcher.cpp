@@ -309,6 +309,7 @@ class Launcher {
         say(fmt::format("the time of {} is over; ending all ranks", format_time(*options_.timeout)));
         status_ = kTimedOut;
         if (!failed_at_) failed_at_ = now;
+        note_who_is_awaited();
         end_all();
       }
     }
@@ -335,7 +336,10 @@ class Launcher {
       if (signal == SIGTSTP) ::raise(SIGSTOP);
       if (signal == SIGINT && std::exchange(interrupted_, true)) kill_all("at the first interrupt");
       if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) {
-        if (!ending_) ended_by_ = signal;
+        if (!ending_) {
+          ended_by_ = signal;
+          note_who_is_awaited();
+        }
         begin_grace();
       }
       if (!started_ && signal == SIGHUP) begin_grace();
@@ -419,12 +423,19 @@ class Launcher {
     }
   }
 
+  // Before they are ended, which they would then all be the reason of.
+  void note_who_is_awaited() {
+    if (!started_) return;
+    for (const int rank : server_->awaited()) ranks_[rank].kept_others_from_meeting = true;
+  }
+
   void report() {
     if (status_ == 0 && !options_.report && !file_) return;
     stragglers_.settle();  // what has come so far is complete,
     stragglers_.settle();  // and therefore counts now
     for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
-    if (const int culprit = server_->culprit(); culprit >= 0) ranks_[culprit].kept_others_from_meeting = true;
+    const bool known = std::ranges::any_of(ranks_, &RankReport::kept_others_from_meeting);
+    if (const int culprit = server_->culprit(); !known && culprit >= 0) ranks_[culprit].kept_others_from_meeting = true;
     if (failed_at_) mark_causes(ranks_);
     // Ranks that have not even come to a collective are told of too, but not a program that is not there.
     const bool fell = failed_at_.has_value() && ranks_.size() > 1;

@@ -29,7 +29,10 @@ std::string format(Nanoseconds time) { return format_time(std::max(Seconds(0), S
 
 std::string describe_last(const RankReport& rank, bool one_communicator) {
   if (rank.last() == nullptr)
-    return rank.lost ? "not known" : rank.pid == 0 ? "nothing" : "nothing: it called no collective";
+    return rank.lost                       ? "not known"
+           : rank.pid == 0                 ? "nothing"
+           : rank.kept_others_from_meeting ? "nothing: the others waited for it where ranks meet"
+                                           : "nothing: it called no collective";
   std::string what = rank.last()->describe();
   if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
   if (rank.lost) return fmt::format("{}, when it was last heard of", what);

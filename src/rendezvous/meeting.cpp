@@ -86,13 +86,17 @@ void Meeting::fail(Failure failure, int culprit) {
   culprit_ = culprit;
 }
 
-std::string Meeting::missing() const {
-  std::vector<int> awaited;
-  std::vector<int> idle;
+Meeting::Absent Meeting::absent() const {
+  Absent absent;
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (members_[rank].presence == Presence::awaited) awaited.push_back(rank);
-    if (members_[rank].presence == Presence::present && !members_[rank].given) idle.push_back(rank);
+    if (members_[rank].presence == Presence::awaited) absent.awaited.push_back(rank);
+    if (members_[rank].presence == Presence::present && !members_[rank].given) absent.idle.push_back(rank);
   }
+  return absent;
+}
+
+std::string Meeting::missing() const {
+  const auto [awaited, idle] = absent();
   std::string text;
   if (!awaited.empty()) text = fmt::format("{} {} not come", list_ranks(awaited), awaited.size() == 1 ? "has" : "have");
   if (!idle.empty()) {

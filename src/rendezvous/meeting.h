@@ -50,6 +50,13 @@ class Meeting {
   /// The meeting can't go on, for that rank if any.
   void fail(Failure failure, int culprit = -1);
 
+  /// Those that the others wait for: they have not come, or not to the present exchange.
+  struct Absent {
+    std::vector<int> awaited{};
+    std::vector<int> idle{};
+  };
+  Absent absent() const;
+
   /// "ranks 3 and 5 to 9 have not come; rank 2 (host:1234) is there, but ..."
   std::string missing() const;
 

@@ -91,6 +91,16 @@ void Server::Loop::tell_ended(int rank, const std::string& who, const std::strin
   wake();
 }
 
+std::vector<int> Server::Loop::awaited() {
+  std::future<std::vector<int>> answer;
+  {
+    const std::lock_guard lock(mutex_);
+    answer = questions_.emplace_back().get_future();
+  }
+  wake();
+  return answer.get();
+}
+
 void Server::Loop::wake() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
@@ -120,6 +130,7 @@ void Server::Loop::turn() {
       std::uint64_t times = 0;
       [[maybe_unused]] const ssize_t bytes = ::read(wake_.get(), &times, sizeof(times));
       take_ended();
+      answer_questions();
       if (stops_ && !stop_at_) begin_to_stop();
     } else if (id == kListener) {
       accept_some();
@@ -157,6 +168,15 @@ void Server::Loop::take_ended() {
   }
   for (Ended& ended : told) ended_.emplace(ended.rank, std::move(ended));
   for (Session& session : sessions_) fail_if_one_ended(session);
+}
+
+void Server::Loop::answer_questions() {
+  std::vector<std::promise<std::vector<int>>> questions;
+  {
+    const std::lock_guard lock(mutex_);
+    questions.swap(questions_);
+  }
+  for (auto& question : questions) question.set_value(find_awaited());
 }
 
 void Server::Loop::begin_to_stop() {
@@ -310,6 +330,8 @@ void Server::tell_ended(int rank, const std::string& who, const std::string& how
 }
 
 int Server::culprit() const { return loop_->culprit(); }
+
+std::vector<int> Server::awaited() const { return loop_->awaited(); }
 
 int Server::strangers() const { return loop_->strangers(); }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace trireme::rendezvous {
 
@@ -48,6 +49,9 @@ class Server {
 
   /// The rank that the first meeting that failed was ended by; -1: none, or nobody in particular.
   int culprit() const;
+
+  /// Those that others wait for at present: they have not come, or have come and do not go on.
+  std::vector<int> awaited() const;
 
   /// How many connections were turned away, since who made them did not prove to be a rank.
   int strangers() const;

@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <future>
 #include <list>
 #include <map>
 #include <memory>
@@ -37,6 +38,7 @@ class Server::Loop {
   int strangers() const { return strangers_count_; }
 
   void tell_ended(int rank, const std::string& who, const std::string& how, Ran ran);
+  std::vector<int> awaited();
 
  private:
   struct Session;
@@ -78,6 +80,7 @@ class Server::Loop {
   bool watch(int operation, const Descriptor& descriptor, std::uint64_t id, std::uint32_t events) const;
   void watch_for_room(Connection& connection);
   void take_ended();
+  void answer_questions();
   void begin_to_stop();
   void accept_some();
   void make_room();
@@ -114,6 +117,7 @@ class Server::Loop {
     send_to_all(session, frame(Kind::failure, *session.meeting.failure()));
   }
   std::string missing(const Session& session) const;
+  std::vector<int> find_awaited() const;
 
   static constexpr std::uint64_t kWake = 0;
   static constexpr std::uint64_t kListener = 1;
@@ -134,6 +138,7 @@ class Server::Loop {
   std::atomic<bool> stops_{false};
   std::mutex mutex_;
   std::vector<Ended> told_;
+  std::vector<std::promise<std::vector<int>>> questions_;  // who is awaited
 
   // The thread's own.
   std::map<int, Ended> ended_;  // by rank

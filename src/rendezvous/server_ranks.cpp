@@ -236,6 +236,16 @@ void Server::Loop::fail_if_one_ended(Session& session) {
   }
 }
 
+std::vector<int> Server::Loop::find_awaited() const {
+  for (const Session& session : sessions_) {
+    if (session.present.empty() || session.meeting.failure()) continue;
+    auto [awaited, idle] = session.meeting.absent();
+    if (!awaited.empty()) return awaited;
+    if (idle.size() < session.present.size()) return idle;
+  }
+  return {};
+}
+
 // Who is missing may be among those that were turned away.
 std::string Server::Loop::missing(const Session& session) const {
   std::string text = session.meeting.missing();

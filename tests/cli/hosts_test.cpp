@@ -244,7 +244,7 @@ void expect_refused(std::vector<std::string> options, const std::string& word) {
 
 TEST(HostsRefuse, WrongUse) {
   expect_refused({"--hosts", "a:0"}, "'a:0'");
-  expect_refused({"--hosts", "a:2,"}, "''");
+  expect_refused({"--hosts", "a:2,"}, "names nothing");
   expect_refused({"--hosts", "a:two"}, "'a:two'");
   expect_refused({"--hosts", "-oProxyCommand=x:1"}, "--hosts");
   expect_refused({"--hosts", "a:2,b,a"}, "names a twice");

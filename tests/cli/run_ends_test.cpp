@@ -241,5 +241,16 @@ TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
   ::close(reader);
 }
 
+// Rank 1 never calls init(), so that the others wait where ranks meet.
+TEST(RunReport, NamesWhoDidNotComeWhenTheTimeIsOver) {
+  const Ran ran =
+      run_ranks(3, fmt::format("[ $RANK = 1 ] && exec sleep 100; exec '{}'", TRIREME_HELLO), {"--timeout", "2s"});
+  EXPECT_EQ(ran.status, 124) << ran.err;
+  const auto named = lines_with(ran.err, "nothing: the others waited for it where ranks meet");
+  ASSERT_EQ(named.size(), 1U) << ran.err;
+  EXPECT_TRUE(squeezed(named[0]).starts_with("* 1 ")) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "nothing: it called no collective").size(), 2U) << ran.err;
+}
+
 }  // namespace
 }  // namespace trireme

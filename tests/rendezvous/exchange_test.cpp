@@ -112,6 +112,28 @@ TEST(Exchange, WaitsForALateServerAndALateRank) {
   late.join();
 }
 
+TEST(Exchange, KnowsWhoIsAwaited) {
+  const Server server("127.0.0.1", 0, 3, Meetings::many);
+  EXPECT_EQ(server.awaited(), std::vector<int>());
+  std::vector<std::unique_ptr<Client>> clients;
+  for (const int rank : {2, 0}) {
+    clients.push_back(std::make_unique<Client>(place_at(server.port(), rank, 3), 20s));
+  }
+  EXPECT_EQ(server.awaited(), std::vector{1});
+  clients.push_back(std::make_unique<Client>(place_at(server.port(), 1, 3), 20s));
+  EXPECT_EQ(server.awaited(), std::vector<int>()) << "nobody waits yet";
+  std::thread two([&] { clients[0]->exchange("two", soon()); });
+  while (server.awaited().empty()) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(server.awaited(), (std::vector{0, 1}));
+  std::thread one([&] { clients[2]->exchange("one", soon()); });
+  while (server.awaited().size() == 2) std::this_thread::sleep_for(1ms);
+  EXPECT_EQ(server.awaited(), std::vector{0});
+  clients[1]->exchange("zero", soon());
+  one.join();
+  two.join();
+  EXPECT_EQ(server.awaited(), std::vector<int>());
+}
+
 TEST(Exchange, WorksOverIPv6AndByName) {
   for (const char* const host : {"::1", "localhost", "127.0.0.2"}) {
     SCOPED_TRACE(host);
