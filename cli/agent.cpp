@@ -187,8 +187,7 @@ void Agent::take(const Message& message) {
     ask_clock();
   }
   if (message.contains("clock")) {
-    offset_.take(ClockOffset::Nanoseconds(message.at("clock").get<std::int64_t>()),
-                 ClockOffset::Nanoseconds(message.at("there").get<std::int64_t>()), Clock::now().time_since_epoch());
+    offset_.take(to_time(message.at("clock")), to_time(message.at("there")), Clock::now().time_since_epoch());
   }
   if (message.contains("recorded")) {
     Recorded recorded = to_recorded(message.at("recorded"));

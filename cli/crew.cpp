@@ -51,7 +51,7 @@ void Crew::kill_and_reap() {
 
 void Crew::start(const Share& share) {
   report_ = share.report;
-  board_ = std::make_unique<Board>(share.ranks, share.first, share.count);
+  board_ = share.count < share.ranks ? Board::with_bell(share.ranks) : std::make_unique<Board>(share.ranks);
   guardian_ = std::make_unique<Guardian>(static_cast<std::size_t>(share.count));
   const Cores cores;
   const bool pin = share.pin && cores.count() >= share.count;

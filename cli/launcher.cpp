@@ -40,8 +40,9 @@ constexpr auto kReportPatience = 5s;
 // How long ranks may go on when one has failed, before they are ended.
 constexpr auto kLastWords = 1500ms;
 
-// How long answers to a question may take: who asks does not wait longer.
+// How long who asks waits for answers, and how often hosts are asked: all ranks ask at once.
 constexpr auto kAnswers = 1s;
+constexpr auto kQuestions = 50ms;
 
 // How often records are looked at for who comes late.
 constexpr auto kLook = 50ms;
@@ -292,7 +293,7 @@ class Launcher {
     auto next = Clock::time_point::max();
     std::optional<Clock::time_point> over;
     if (give_up_at_) over = all_ended() ? *give_up_at_ : *give_up_at_ + kReportPatience;
-    for (const auto& time : {timeout_at_, look_at_, end_at_, kill_at_, over}) {
+    for (const auto& time : {timeout_at_, look_at_, answer_at_, end_at_, kill_at_, over}) {
       if (time) next = std::min(next, *time);
     }
     for (const Place& place : places_) {
@@ -318,6 +319,11 @@ class Launcher {
       stragglers_.settle();
       each([](Host& host) { host.look(); });
     }
+    if (answer_at_ && now >= *answer_at_) {
+      answer_at_.reset();
+      answered_at_ = now;
+      each([](Host& host) { host.look(); });
+    }
     if (end_at_ && (now >= *end_at_ || all_stopped())) end_all();
     if (kill_at_ && now >= *kill_at_) kill_all(fmt::format("within {}", format_time(options_.grace)));
   }
@@ -332,14 +338,13 @@ class Launcher {
         each([](Host& host) { host.look_at_children(); });
         continue;
       }
+      const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGQUIT;
+      if (ends && !ending_) note_who_is_awaited();
       each([&](Host& host) { host.pass_on(signal, by_terminal); });
       if (signal == SIGTSTP) ::raise(SIGSTOP);
       if (signal == SIGINT && std::exchange(interrupted_, true)) kill_all("at the first interrupt");
-      if (signal == SIGINT || signal == SIGTERM || signal == SIGQUIT) {
-        if (!ending_) {
-          ended_by_ = signal;
-          note_who_is_awaited();
-        }
+      if (ends) {
+        if (!ending_) ended_by_ = signal;
         begin_grace();
       }
       if (!started_ && signal == SIGHUP) begin_grace();
@@ -415,12 +420,11 @@ class Launcher {
 
   // Ranks there have waited in vain, and are to say what those of other hosts did last: that may be known to nobody else.
   void take_question(const std::string& host) {
+    const auto now = Clock::now();
     for (Place& place : places_) {
-      if (place.name == host) place.asked_until = Clock::now() + kAnswers;
+      if (place.name == host) place.asked_until = now + kAnswers;
     }
-    for (const Place& place : places_) {
-      if (place.name != host) place.host->look();
-    }
+    if (!answer_at_) answer_at_ = std::max(now, answered_at_ + kQuestions);
   }
 
   // Before they are ended, which they would then all be the reason of.
@@ -539,7 +543,9 @@ class Launcher {
   std::optional<Clock::time_point> timeout_at_;
   std::optional<Clock::time_point> failed_at_;  // the first rank or host, or the time was over
   std::optional<Clock::time_point> look_at_;    // records
-  std::optional<Clock::time_point> end_at_;     // those that did not end by themselves
+  std::optional<Clock::time_point> answer_at_;  // ranks that have asked
+  Clock::time_point answered_at_{};
+  std::optional<Clock::time_point> end_at_;  // those that did not end by themselves
   std::optional<Clock::time_point> kill_at_;
   std::optional<Clock::time_point> give_up_at_;  // on output that nobody takes, once ranks were killed
   std::vector<Place> places_;                    // first to go: what it runs tells the others

@@ -70,6 +70,13 @@ std::optional<Message> Unpacker::next() {
   return message;
 }
 
+std::chrono::nanoseconds to_time(const Message& message) {
+  constexpr std::chrono::nanoseconds kMost = std::chrono::hours(24 * 365 * 100);
+  const std::chrono::nanoseconds time(message.get<std::int64_t>());
+  if (time < -kMost || time > kMost) throw ProtocolError("a time is beyond reason");
+  return time;
+}
+
 Message to_message(const Share& share) {
   return {{"first", share.first},         {"count", share.count},   {"ranks", share.ranks}, {"command", share.command},
           {"variables", share.variables}, {"prefix", share.prefix}, {"pin", share.pin},     {"report", share.report}};
@@ -104,9 +111,9 @@ Record to_record(const Message& message) {
                 .context = message.at(1),
                 .sequence = message.at(2),
                 .call = Call::unpack(call),
-                .begun = std::chrono::nanoseconds(message.at(5).get<std::int64_t>()),
+                .begun = to_time(message.at(5)),
                 .ended = {}};
-  if (!message.at(6).is_null()) record.ended = std::chrono::nanoseconds(message.at(6).get<std::int64_t>());
+  if (!message.at(6).is_null()) record.ended = to_time(message.at(6));
   return record;
 }
 

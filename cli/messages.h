@@ -64,6 +64,9 @@ class Unpacker {
   std::string bytes_;
 };
 
+/// A time on a steady clock. Throws ProtocolError if it is beyond reason.
+std::chrono::nanoseconds to_time(const Message& message);
+
 Message to_message(const Share& share);
 Share to_share(const Message& message);
 Message to_message(const Alive& alive);

@@ -92,7 +92,8 @@ struct Board::Part {
   alignas(64) Word begun;  ///< operations so far
   std::atomic<std::uint32_t> blamed_count;
   std::atomic<std::int32_t> blamed[kMostBlamed];
-  std::atomic<std::int64_t> told;  ///< when the maker wrote there last, by the steady clock; 0: it has not
+  std::atomic<std::uint32_t> is_signed;  ///< the rank itself writes there
+  std::atomic<std::int64_t> told;        ///< when the maker did last, by the steady clock; 0: it has not
   alignas(64) std::atomic<std::uint32_t> fate_bytes;
   char fate[124];
   Entry entries[kRecords];
@@ -103,17 +104,18 @@ struct Board::Layout {
   std::uint64_t ranks;
   std::uint64_t ticks;  ///< when it was made, by both clocks
   std::int64_t nanoseconds;
-  std::int32_t first;  ///< of the ranks of its host
-  std::int32_t count;
   std::int32_t bell;  ///< the descriptor by which the maker is asked, there and in those who inherit it; -1: none
   std::atomic<std::uint32_t> paused;
 };
 
-Board::Board(int ranks) : Board(ranks, 0, ranks) {}
+Board::Board(int ranks) : Board(ranks, Opened{::memfd_create("trireme-board", MFD_CLOEXEC)}) {
+  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), -1, 0};
+}
 
-Board::Board(int ranks, int first, int count) : Board(ranks, Opened{::memfd_create("trireme-board", MFD_CLOEXEC)}) {
-  if (count < ranks) bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), first, count, bell_, 0};
+std::unique_ptr<Board> Board::with_bell(int ranks) {
+  auto board = std::make_unique<Board>(ranks);
+  board->layout_->bell = board->bell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return board;
 }
 
 Board::Board(int ranks, Opened opened)
@@ -183,8 +185,8 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
 }
 
 // Who reads one of these sees that the stamp is gone: each is released after it.
-inline void Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
-                         std::uint64_t begun, std::uint64_t ended) {
+void Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
+                  std::uint64_t begun, std::uint64_t ended) {
   Entry& entry = part.entries[number % kRecords];
   entry.stamp.store(0, std::memory_order_relaxed);
   entry.which.store(which, std::memory_order_release);
@@ -248,6 +250,11 @@ std::optional<Record> Board::last(int rank) const {
   return found.empty() ? std::nullopt : std::optional(found.back());
 }
 
+void Board::sign(int rank) {
+  blame(rank, {});
+  part(rank).is_signed.store(1, std::memory_order_release);
+}
+
 void Board::blame(int rank, std::span<const int> blamed) {
   Part& mine = part(rank);
   mine.blamed_count.store(0, std::memory_order_release);
@@ -286,8 +293,6 @@ std::string Board::fate(int rank) const {
   return {theirs.fate, std::min(bytes, sizeof theirs.fate)};
 }
 
-bool Board::is_here(int rank) const { return rank >= layout_->first && rank < layout_->first + layout_->count; }
-
 bool Board::ask() const {
   const std::uint64_t once = 1;
   return watched_ && bell_ >= 0 && ::write(bell_, &once, sizeof once) == sizeof once;
@@ -300,15 +305,22 @@ void Board::tell_last(int rank, const std::optional<Record>& last) {
     last->call.pack(call);
     const auto since = static_cast<double>(last->begun.count() - layout_->nanoseconds);
     const auto begun = layout_->ticks + static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
-    const std::int64_t ended = last->ended ? std::max<std::int64_t>(last->ended->count(), kAtOnce) : 0;
-    write(theirs, last->number, std::uint64_t{last->context} << 32 | last->sequence, call, begun,
-          static_cast<std::uint64_t>(ended));
+    const auto ended =
+        static_cast<std::uint64_t>(last->ended ? std::max<std::int64_t>(last->ended->count(), kAtOnce) : 0);
+    Entry& entry = theirs.entries[last->number % kRecords];
+    if (entry.stamp.load(std::memory_order_relaxed) == last->number + 1) {
+      entry.ended.store(ended, std::memory_order_release);  // Who reads it now finds it whole.
+    } else {
+      write(theirs, last->number, std::uint64_t{last->context} << 32 | last->sequence, call, begun, ended);
+    }
   }
   theirs.told.store(now().count(), std::memory_order_release);
 }
 
 bool Board::knows(int rank, Nanoseconds time) const {
-  return watched_ && (is_here(rank) || part(rank).told.load(std::memory_order_acquire) >= time.count());
+  const Part& theirs = part(rank);
+  return theirs.is_signed.load(std::memory_order_acquire) != 0 ||
+         theirs.told.load(std::memory_order_acquire) >= time.count();
 }
 
 }  // namespace trireme

@@ -6,7 +6,7 @@
 // was stopped or killed. Who started the ranks writes there how one of them ended, so that the others can say it, and,
 // when a rank asks for it, what those of other hosts did last.
 //
-// Ranks of a host that nobody made a board for share one of theirs.
+// Ranks of a host that nobody made a board for, but that share memory, share one of theirs.
 #pragma once
 
 #include "communicator/call.h"
@@ -49,8 +49,8 @@ class Board {
   /// A new one. Throws SystemError if there is no memory for it.
   explicit Board(int ranks);
 
-  /// One for `count` of them, from `first` on, who can ask its maker for what the others did last.
-  Board(int ranks, int first, int count);
+  /// One for some of them, who can ask its maker for what those of other hosts did last.
+  static std::unique_ptr<Board> with_bell(int ranks);
 
   /// The one that this process inherited; none if it did not, or what it did is no board for that many ranks.
   static std::shared_ptr<Board> inherited(int ranks);
@@ -72,6 +72,8 @@ class Board {
   int bell() const { return bell_; }
 
   // For the rank itself, from one thread at a time.
+  /// It writes here from now on, and blames nobody.
+  void sign(int rank);
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void end(int rank, std::uint64_t number);
   /// The same, of one that took less than a millisecond: without a look at the clock.
@@ -98,7 +100,7 @@ class Board {
   bool ask() const;
   /// That, from the maker; none: it has begun nothing.
   void tell_last(int rank, const std::optional<Record>& last);
-  /// Whether what that rank did until `time`, on the steady clock, is here: it writes it itself, or was asked about.
+  /// Whether what that rank did until `time`, on the steady clock, is here: it writes here, or was asked about since.
   bool knows(int rank, std::chrono::nanoseconds time) const;
 
  private:
@@ -110,7 +112,6 @@ class Board {
   };
 
   Board(int ranks, Opened opened);
-  bool is_here(int rank) const;
   Part& part(int rank) const;
   static void write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
                     std::uint64_t begun, std::uint64_t ended);

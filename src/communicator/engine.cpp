@@ -1,6 +1,7 @@
 #include "communicator/engine.h"
 
 #include "base/signals.h"
+#include "rendezvous/socket.h"
 
 #include <fmt/format.h>
 
@@ -39,7 +40,7 @@ Engine::Engine(EngineParts parts)
       fated_(parts_.ranks),
       elsewhere_(parts_.ranks) {
   last_tick_ = Clock::now();
-  parts_.board->blame(parts_.rank, {});  // One that failed before is over.
+  parts_.board->sign(parts_.rank);
 }
 
 void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transport::Network> tcp) {
@@ -58,11 +59,12 @@ void Engine::use(std::unique_ptr<transport::Host> host, std::unique_ptr<transpor
     event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   }
   if (tcp_ && event_ >= 0) tcp_->watch(event_);
-  helper_event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (helper_event_ < 0) {
-    throw SystemError(fmt::format("{}: eventfd failed: {}", parts_.names[parts_.rank], std::strerror(errno)));
+  helper_event_ = transport::Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (tcp_) door_ = transport::Descriptor(::fcntl(tcp_->door(), F_DUPFD_CLOEXEC, 0));
+  if (!helper_event_ || (tcp_ && !door_)) {
+    throw SystemError(fmt::format("{} has no descriptors left: {}; raise 'ulimit -n'", parts_.names[parts_.rank],
+                                  std::strerror(errno)));
   }
-  if (tcp_) door_ = ::fcntl(tcp_->door(), F_DUPFD_CLOEXEC, 0);
   const SignalsBlocked blocked;
   helper_ = std::thread([this] { drive_when_needed(); });
 }
@@ -73,9 +75,6 @@ Engine::~Engine() {
     helper_ends_.store(true);
     wake_helper();
     helper_.join();
-  }
-  for (const int descriptor : {helper_event_, door_}) {
-    if (descriptor >= 0) ::close(descriptor);
   }
   tcp_.reset();
   buried_.clear();
@@ -107,6 +106,7 @@ void Engine::abort(const std::string& why) {
       std::this_thread::sleep_for(1ms);
     }
   }
+  told_.store(true);
 }
 
 void Engine::finish() {
@@ -120,12 +120,16 @@ void Engine::finish() {
       std::this_thread::sleep_for(1ms);
     }
   }
-  const bool failed = failed_;
   while (!take_seat()) std::this_thread::yield();
-  if (!failed) guarded([this] { look_at_last(); });
+  if (!failed_) guarded([this] { look_at_last(); });
   leave_seat();
   close();
-  if (!failed && failed_) std::rethrow_exception(error_);
+  if (failed_ && !told_.load()) std::rethrow_exception(error_);
+}
+
+void Engine::rethrow(const std::exception_ptr& error) {
+  told_.store(true);
+  std::rethrow_exception(error);
 }
 
 // What came and what nobody wanted may show that ranks disagree.
@@ -148,7 +152,7 @@ void Engine::run(const std::shared_ptr<Operation>& operation) {
   begin(operation);
   drive(operation.get());
   leave_seat();
-  if (operation->error) std::rethrow_exception(operation->error);
+  if (operation->error) rethrow(operation->error);
 }
 
 void Engine::start(const std::shared_ptr<Operation>& operation) {
@@ -172,7 +176,7 @@ void Engine::wait(Operation& operation) {
       operation.done.wait(0, std::memory_order_acquire);
     }
   }
-  if (operation.error) std::rethrow_exception(operation.error);
+  if (operation.error) rethrow(operation.error);
 }
 
 void Engine::submit(const std::shared_ptr<Operation>& operation) {
@@ -205,7 +209,7 @@ bool Engine::take_submitted() {
 bool Engine::owes() const { return !closing_.load() && host_ && host_->owes(); }
 
 void Engine::leave_seat() {
-  const bool needed = owes();
+  const bool needed = owes() || (tcp_ && tcp_->has_guests() && !helper_watches_guests_.load());
   driven_.store(false);
   if (pending_.load() == 0 && !needed) return;
   if (!helper_needed_.exchange(true)) wake_helper();
@@ -213,41 +217,50 @@ void Engine::leave_seat() {
 
 void Engine::wake_helper() {
   const std::uint64_t once = 1;
-  [[maybe_unused]] const ssize_t bytes = ::write(helper_event_, &once, sizeof once);
+  [[maybe_unused]] const ssize_t bytes = ::write(helper_event_.get(), &once, sizeof once);
 }
 
+// When nobody drives, it sleeps until there is something to drive, somebody comes to the door, or one who is there has
+// taken too long.
 void Engine::drive_when_needed() {
-  constexpr int kOften = 100;  // milliseconds
-  bool guests = false;         // at the door, who may yet take too long
-  bool others_drive = false;   // and look at the door, too
+  constexpr auto kPause = 100ms;
+  int door = door_.get();
+  bool pauses = false;  // others drive, and look at the door too; or nothing can be done there
+  auto look_at = Clock::time_point::max();
   while (true) {
-    std::array<pollfd, 2> look = {{{helper_event_, POLLIN, 0}, {others_drive ? -1 : door_, POLLIN, 0}}};
-    ::poll(look.data(), look.size(), guests || others_drive ? kOften : -1);
-    others_drive = false;
+    const auto until = pauses ? Clock::now() + kPause : look_at;
+    std::array<pollfd, 2> look = {{{helper_event_.get(), POLLIN, 0}, {pauses ? -1 : door, POLLIN, 0}}};
+    ::poll(look.data(), look.size(), rendezvous::poll_time(until));
+    pauses = false;
     std::uint64_t calls = 0;
-    [[maybe_unused]] const ssize_t bytes = ::read(helper_event_, &calls, sizeof calls);
+    [[maybe_unused]] const ssize_t bytes = ::read(helper_event_.get(), &calls, sizeof calls);
     if (helper_ends_.load()) return;
     const bool needed = helper_needed_.exchange(false);
     const bool somebody_came = look[1].revents != 0;
-    if (!needed && !somebody_came && !guests) continue;
+    if (!needed && !somebody_came && Clock::now() < look_at) continue;
     if (!take_seat()) {
-      others_drive = somebody_came;
+      pauses = somebody_came;
+      look_at = Clock::time_point::max();
+      helper_watches_guests_.store(false);
       continue;
     }
     if (needed) drive(nullptr);
-    if (somebody_came || guests) guests = greet();
+    const transport::Greeted greeted = greet();
+    if (!greeted.open) door = -1;
+    pauses = somebody_came && !greeted.any;
+    look_at = greeted.again;
+    helper_watches_guests_.store(look_at != Clock::time_point::max());
     leave_seat();
   }
 }
 
-// True if somebody is at the door who has yet to say who it is.
-bool Engine::greet() {
-  bool guests = false;
+transport::Greeted Engine::greet() {
+  transport::Greeted greeted{.open = false};
   guarded([&] {
-    if (tcp_) guests = tcp_->greet();
+    if (tcp_) greeted = tcp_->greet();
     if (failing_) shut_down();
   });
-  return guests;
+  return greeted;
 }
 
 // Whatever else goes wrong while working, as when there is no memory left, ends all operations: it can't be said whose
@@ -386,6 +399,7 @@ void Engine::tick(Clock::time_point now) {
     if (operation->is_done()) continue;
     if (now >= operation->deadline) {
       look_at_other_hosts(*operation);
+      if (failing_ || operation->is_done()) continue;
       fail(ErrorKind::timeout, waiting_for(*operation), missing_in(*operation));
     } else if (now >= operation->asks_at) {
       ask_others(*operation);

@@ -10,6 +10,7 @@
 #include "communicator/board.h"
 #include "communicator/operation.h"
 #include "transport/host.h"
+#include "transport/socket.h"
 #include "transport/tcp.h"
 #include "transport/transport.h"
 
@@ -140,7 +141,8 @@ class Engine final : public transport::Inbox {
   bool owes() const;  ///< for who drives
   void drive_when_needed();
   void wake_helper();
-  bool greet();
+  transport::Greeted greet();
+  [[noreturn]] void rethrow(const std::exception_ptr& error);
   Clock::time_point next_tick() const;
   void start_clocks(Clock::time_point now);
 
@@ -188,7 +190,7 @@ class Engine final : public transport::Inbox {
   void check_gone(const Operation& operation);
   std::vector<int> missing_in(const Operation& operation) const;
   std::string place_of(const Operation& operation) const;
-  void look_at_other_hosts(const Operation& operation) const;
+  void look_at_other_hosts(const Operation& operation);
   std::string waiting_for(const Operation& operation) const;
   std::string what_others_do(const Operation& operation) const;
   std::string did_last(const Operation& operation, int peer) const;
@@ -237,7 +239,8 @@ class Engine final : public transport::Inbox {
   bool failing_ = false;  ///< an error is set, and the transports are still open
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
-  std::string news_;  ///< of it, as others are told: its kind, its text, and after a zero who is to blame
+  std::atomic<bool> told_{false};  ///< of it, who called
+  std::string news_;               ///< of it, as others are told: its kind, its text, and after a zero who is to blame
   std::vector<std::shared_ptr<Operation>> buried_;
 
   std::vector<const std::byte*> fold_sources_;
@@ -245,8 +248,9 @@ class Engine final : public transport::Inbox {
 
   std::atomic<bool> helper_needed_{false};
   std::atomic<bool> helper_ends_{false};
-  int helper_event_ = -1;
-  int door_ = -1;  ///< of the network; a copy, which stays what it is when that closes
+  std::atomic<bool> helper_watches_guests_{false};  ///< it will look at them in time
+  transport::Descriptor helper_event_;
+  transport::Descriptor door_;  ///< of the network; a copy, which stays what it is when that closes
   std::thread helper_;
 };
 

@@ -275,7 +275,9 @@ Communicator join(const Joining& joining, const InitOptions& options) {
   std::unique_ptr<transport::HostMemory> memory;
   if (ways != Ways::tcp) {
     memory = transport::make_shm(rank, ranks, joining.exchange, joining.board ? -1 : parts.board->descriptor());
-    if (auto shared = Board::shared(ranks, memory->gift())) parts.board = std::move(shared);
+    if (!joining.board) {
+      if (auto shared = Board::shared(ranks, memory->gift())) parts.board = std::move(shared);
+    }
   }
   int host = rank;
   std::set<int> near;

@@ -34,8 +34,9 @@ constexpr auto kFarewell = 500ms;
 constexpr auto kClosing = 50ms;
 constexpr auto kLook = 10ms;
 
-/// How long is waited for what only who started the ranks knows.
+/// How long is waited for what only who started the ranks knows: of one that is gone, and of all on other hosts.
 constexpr auto kNews = 300ms;
+constexpr auto kAnswers = 1s;
 
 /// Of what several ranks have found: the gravest, and of two of a kind the one that says how a process ended, or else
 /// that says more.
@@ -397,13 +398,17 @@ std::string Engine::place_of(const Operation& operation) const {
   return fmt::format("{} of the communicator of {}", number, rendezvous::list_ranks(members));
 }
 
-// What ranks of other hosts did last, even if they were stopped, is known to who started them.
-void Engine::look_at_other_hosts(const Operation& operation) const {
+// What ranks of other hosts did last, even if they were stopped, is known to who started them. The operation may end
+// meanwhile.
+void Engine::look_at_other_hosts(const Operation& operation) {
   const auto asked = Clock::now();
   if (!parts_.board->ask()) return;
   const auto is_known = [&](int peer) { return parts_.board->knows(peer, asked.time_since_epoch()); };
-  while (!std::ranges::all_of(operation.group->members, is_known) && Clock::now() < asked + kNews) {
+  while (!std::ranges::all_of(operation.group->members, is_known) && Clock::now() < asked + kAnswers) {
     std::this_thread::sleep_for(1ms);
+    if (host_) host_->progress();
+    if (tcp_) tcp_->progress();
+    if (failing_ || operation.is_done()) return;
   }
 }
 
@@ -445,7 +450,8 @@ std::string Engine::what_others_do(const Operation& operation) const {
 // What a rank did last, as far as is known here; empty: it is in that operation.
 std::string Engine::did_last(const Operation& operation, int peer) const {
   if (std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end()) return {};
-  if (const auto last = parts_.board->last(peer)) {
+  const bool known = parts_.board->knows(peer, operation.started.time_since_epoch());
+  if (const auto last = known ? parts_.board->last(peer) : std::nullopt) {
     const bool other_end = operation.call.kind == CallKind::collective ||
                            (last->call.kind != operation.call.kind &&
                             last->call.root == static_cast<std::uint64_t>(operation.group->rank));
@@ -457,7 +463,7 @@ std::string Engine::did_last(const Operation& operation, int peer) const {
     return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
   }
   if (!elsewhere_[peer].empty()) return fmt::format("was last in {}", elsewhere_[peer]);
-  return parts_.board->knows(peer, operation.started.time_since_epoch()) ? "has begun nothing" : "has not answered";
+  return known ? "has begun nothing" : "has not answered";
 }
 
 }  // namespace trireme

@@ -37,6 +37,8 @@ std::size_t most_strangers(int ranks) {
 constexpr auto kFarewellPatience = 5s;
 // When the system has no descriptor for one more connection.
 constexpr auto kAcceptPause = 100ms;
+// How long somebody who asks the thread waits for its answer, which is there at once.
+constexpr auto kAnswerPatience = 1s;
 
 std::string peer_name(const Descriptor& socket) {
   try {
@@ -98,7 +100,12 @@ std::vector<int> Server::Loop::awaited() {
     answer = questions_.emplace_back().get_future();
   }
   wake();
-  return answer.get();
+  // A thread that has failed answers nobody.
+  try {
+    if (answer.wait_for(kAnswerPatience) == std::future_status::ready) return answer.get();
+  } catch (const std::future_error&) {
+  }
+  return {};
 }
 
 void Server::Loop::wake() {
@@ -176,7 +183,9 @@ void Server::Loop::answer_questions() {
     const std::lock_guard lock(mutex_);
     questions.swap(questions_);
   }
-  for (auto& question : questions) question.set_value(find_awaited());
+  if (questions.empty()) return;
+  const std::vector<int> awaited = find_awaited();
+  for (auto& question : questions) question.set_value(awaited);
 }
 
 void Server::Loop::begin_to_stop() {

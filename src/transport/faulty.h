@@ -59,7 +59,8 @@ class Faulty final : public Network, private Inbox {
   void watch(int fd) override { below_->watch(fd); }
   int descriptor() const override { return below_->descriptor(); }
   int door() const override { return below_->door(); }
-  bool greet() override { return below_->greet(); }
+  Greeted greet() override { return below_->greet(); }
+  bool has_guests() const override { return below_->has_guests(); }
   void close() override { close_within(std::chrono::seconds(2)); }
   void close_within(std::chrono::milliseconds patience) override;
   bool is_connected(int peer) const override { return below_->is_connected(peer); }

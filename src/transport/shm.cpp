@@ -119,7 +119,7 @@ struct Parcel {
   Parcel(const Parcel&) = delete;
   Parcel& operator=(const Parcel&) = delete;
 
-  std::array<int, 3> descriptors = {-1, -1, -1};
+  std::array<int, 4> descriptors = {-1, -1, -1, -1};  // CMSG_SPACE has room for a fourth, which would be there as well
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control = {};
   char byte = 0;
   iovec part{.iov_base = &byte, .iov_len = 1};
@@ -155,7 +155,10 @@ Handed take_over(int socket) {
                   std::min(header->cmsg_len - CMSG_LEN(0), sizeof parcel.descriptors));
     }
   }
-  return {Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1]), Descriptor(parcel.descriptors[2])};
+  Handed handed{Descriptor(parcel.descriptors[0]), Descriptor(parcel.descriptors[1]),
+                Descriptor(parcel.descriptors[2])};
+  const Descriptor unasked(parcel.descriptors[3]);
+  return handed.event.get() < 0 || unasked.get() >= 0 ? Handed{} : std::move(handed);
 }
 
 /// Calls on this socket give up then.

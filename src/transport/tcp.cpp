@@ -156,16 +156,20 @@ bool Tcp::Impl::look(int milliseconds) {
       somebody_came = true;
     }
   }
-  if (somebody_came || door_->has_guests()) door_->look(enter_);
+  if (somebody_came) {
+    door_->look(enter_);
+  } else {
+    door_->expire();
+  }
   settle();
   return !events.empty();
 }
 
-bool Tcp::Impl::greet() {
-  if (closed_) return false;
-  door_->look(enter_);
+Greeted Tcp::Impl::greet() {
+  if (closed_) return {.open = false};
+  const bool any = door_->look(enter_);
   settle();
-  return door_->has_guests();
+  return {.any = any, .again = door_->next_expiry()};
 }
 
 // Why a connection is as good as ended; empty: it is not. Neither a window that is closed, as that of a rank that does
@@ -242,7 +246,8 @@ std::string Tcp::address() const { return impl_->address(); }
 void Tcp::meet(const std::vector<std::string>& addresses) { impl_->meet(addresses); }
 void Tcp::watch(int fd) { impl_->watch(fd); }
 int Tcp::door() const { return impl_->door(); }
-bool Tcp::greet() { return impl_->greet(); }
+Greeted Tcp::greet() { return impl_->greet(); }
+bool Tcp::has_guests() const { return impl_->has_guests(); }
 TcpCounts Tcp::counts() const { return impl_->counts(); }
 void Tcp::post(Outgoing& outgoing) { impl_->post(outgoing); }
 bool Tcp::progress() { return impl_->progress(); }

@@ -64,7 +64,8 @@ class Tcp final : public Network {
   int descriptor() const override;
 
   int door() const override;
-  bool greet() override;
+  Greeted greet() override;
+  bool has_guests() const override;
 
   /// Sends what is queued and a goodbye, which takes two seconds at most, without calls to the inbox.
   void close() override { close_within(std::chrono::seconds(2)); }

@@ -42,26 +42,29 @@ TcpDoor::TcpDoor(const Address& address, const wire::Hello& expected, const Guar
   poller_.add(listener_.get(), EPOLLIN, kListener);
 }
 
-void TcpDoor::look(const Enter& enter) {
+bool TcpDoor::look(const Enter& enter) {
+  bool any = false;
   std::array<epoll_event, 32> space;
   for (const epoll_event& event : poller_.ready(space)) {
     if (event.data.u64 == kListener) {
-      let_in(enter);
+      any |= let_in(enter);
     } else if (const auto guest = guests_.find(event.data.u64); guest != guests_.end()) {
       listen_to(guest, enter);
+      any = true;
     }
   }
-  expire();
+  return expire() || any;
 }
 
-void TcpDoor::let_in(const Enter& enter) {
+// False if nobody could be.
+bool TcpDoor::let_in(const Enter& enter) {
   constexpr int kAtOnce = 64;  // others have something to say, too
   for (int i = 0; i < kAtOnce; ++i) {
     Descriptor socket = accept_connection(listener_);
     if (!socket) {
       if (errno == ECONNABORTED || errno == EINTR) continue;
-      if (errno == EMFILE || errno == ENFILE) turn_one_away();
-      return;
+      const bool none_left = errno == EMFILE || errno == ENFILE;
+      return (none_left && turn_one_away()) || i > 0;
     }
     if (guests_.size() >= most_guests_) make_room();
     const std::uint64_t tag = next_tag_++;
@@ -69,13 +72,16 @@ void TcpDoor::let_in(const Enter& enter) {
     const auto guest = guests_.emplace(tag, Guest{.socket = std::move(socket), .since = Clock::now()}).first;
     listen_to(guest, enter);  // a peer's hello is often there already
   }
+  return true;
 }
 
 // Without a descriptor nobody can be let in. Who is turned away hears of it, instead of waiting for good.
-void TcpDoor::turn_one_away() {
+bool TcpDoor::turn_one_away() {
   reserve_.reset();
-  if (accept_connection(listener_)) doorman_.turn_away("this process has no descriptors left: raise 'ulimit -n'");
+  const bool any = static_cast<bool>(accept_connection(listener_));
+  if (any) doorman_.turn_away("this process has no descriptors left: raise 'ulimit -n'");
   reserve_ = any_descriptor();
+  return any;
 }
 
 // A crowd of strangers does not push out those that have said a right hello.
@@ -153,18 +159,29 @@ void TcpDoor::drop(Guests::iterator guest, const std::string& why) {
   guests_.erase(guest);
 }
 
-void TcpDoor::expire() {
+bool TcpDoor::expire() {
+  if (guests_.empty()) return false;
   const auto now = Clock::now();
+  const std::size_t before = guests_.size();
   for (auto guest = guests_.begin(); guest != guests_.end();) {
     const auto next = std::next(guest);
     const auto waited = now - guest->second.since;
-    if (waited <= kPatience) return;
+    if (waited <= kPatience) break;
     if (!guest->second.challenged)
       drop(guest, "it did not say who it is in time");
     else if (waited > kLongPatience)
       drop(guest, "it did not prove who it is in time");
     guest = next;
   }
+  return guests_.size() < before;
+}
+
+TcpDoor::Clock::time_point TcpDoor::next_expiry() const {
+  auto next = Clock::time_point::max();
+  for (const auto& [tag, guest] : guests_) {
+    next = std::min(next, guest.since + (guest.challenged ? Clock::duration(kLongPatience) : kPatience));
+  }
+  return next;
 }
 
 }  // namespace trireme::transport

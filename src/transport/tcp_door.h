@@ -43,12 +43,19 @@ class TcpDoor {
   /// What becomes readable when look() has something to do, but for who takes too long.
   int descriptor() const { return poller_.descriptor(); }
 
-  /// Lets those in who have come, hears what they say, and drops those that have taken too long.
-  void look(const Enter& enter);
+  /// Lets those in who have come, hears what they say, and drops those that have taken too long. False if there was
+  /// nothing to do.
+  bool look(const Enter& enter);
 
- private:
+  /// Drops those alone.
+  bool expire();
+
   using Clock = std::chrono::steady_clock;
 
+  /// When the next of those who are here will have; never, if there are none.
+  Clock::time_point next_expiry() const;
+
+ private:
   struct Guest {
     Descriptor socket;
     Clock::time_point since;
@@ -59,9 +66,8 @@ class TcpDoor {
   };
   using Guests = std::map<std::uint64_t, Guest>;  // by the poller's tag, so the longest here come first
 
-  void let_in(const Enter& enter);
-  void expire();
-  void turn_one_away();
+  bool let_in(const Enter& enter);
+  bool turn_one_away();
   void make_room();
   void listen_to(Guests::iterator guest, const Enter& enter);
   void hear_hello(Guests::iterator guest, const wire::Hello& hello, const Enter& enter);

@@ -42,7 +42,8 @@ class Tcp::Impl final : Inbox {
   void meet(const std::vector<std::string>& addresses);
   void watch(int fd);
   int door() const { return closed_ ? -1 : door_->descriptor(); }
-  bool greet();
+  Greeted greet();
+  bool has_guests() const { return !closed_ && door_->has_guests(); }
 
   void post(Outgoing& outgoing);
   bool progress();

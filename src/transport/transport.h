@@ -128,6 +128,14 @@ class Transport {
   virtual void answer(Incoming& incoming) = 0;
 };
 
+/// What became of those who had come and were not known yet.
+struct Greeted {
+  bool open = true;  ///< more may come
+  bool any = false;  ///< one was let in, heard or turned away
+  /// When one of those who are there will have taken too long; never, if there are none.
+  std::chrono::steady_clock::time_point again = std::chrono::steady_clock::time_point::max();
+};
+
 /// A transport to other hosts, which a rank can sleep in.
 class Network : public Transport {
  public:
@@ -140,9 +148,9 @@ class Network : public Transport {
   /// What becomes readable when somebody new comes; -1: nobody can. It stays the same until close().
   virtual int door() const = 0;
 
-  /// Hears those who have come and are not known yet, of whom progress() takes care too: for when nobody calls that. True
-  /// if some of them are still there, so that it should be called again soon.
-  virtual bool greet() = 0;
+  /// Hears those who have come and are not known yet, of whom progress() takes care too: for when nobody calls that.
+  virtual Greeted greet() = 0;
+  virtual bool has_guests() const = 0;
 
   /// The same as close(), for as long as `patience` at most.
   virtual void close_within(std::chrono::milliseconds patience) = 0;

@@ -77,21 +77,20 @@ TEST_F(HostFault, AHostThatIsCutOffIsNamedWithinTheLivenessTime) {
   EXPECT_LT(expect_said(ran, {"[0]", "[1]"}, {"rank 2 (", "is gone (its host has been silent"}, "[cut]"), 20);
 }
 
-// The rank is ended by its id, which all others' messages name. The best of a few runs counts: on a busy machine it may
-// not come off at once, and with a sanitizer not at all.
+// The rank is ended by its id, which all others' messages name. With a sanitizer it may take longer.
 TEST_F(HostFault, ARankKilledOnAnotherHostIsNamedWithinTwoSeconds) {
   constexpr double kTwoSeconds = test::kEffort == 1 ? 10 : 2;
-  double least = 60;
-  for (int tries = 0; tries < 5 && least >= kTwoSeconds; ++tries) {
+  MedianOf5 times(kTwoSeconds);
+  while (!times.known()) {
     const Ran ran = fault("--deadline 50s",
                           when_all_are_at_work() +
                               fmt::format("for pid in $(ip netns pids trireme-{}-1); do "
                                           "if [ $(cat /proc/$pid/comm) = fault ]; then echo [killed] $(date +%s.%N); "
                                           "kill -9 $pid; fi; done",
                                           name()));
-    least = std::min(least, expect_said(ran, {"[0]", "[2]"}, {"rank 1 (", "is gone ("}, "[killed]"));
+    times.add(expect_said(ran, {"[0]", "[2]"}, {"rank 1 (", "is gone ("}, "[killed]"));
   }
-  EXPECT_LT(least, kTwoSeconds);
+  EXPECT_LT(times.median(), kTwoSeconds);
 }
 
 TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {

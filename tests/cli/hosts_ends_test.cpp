@@ -177,6 +177,21 @@ TEST(HostsReport, TellsAllHowARankOfAnotherHostDied) {
   }
 }
 
+// Nobody there can say what the rank did last: the others do not wait for that.
+TEST(HostsReport, WaitsForNoHostThatDoesNotAnswer) {
+  const Agents agents;
+  Started started(launch("a:1,b:1", agents.with_pid(),
+                         fmt::format("exec '{}' --stop 1 --after 100ms --deadline 3s", TRIREME_FAULT),
+                         {"--env", "TRIREME_TRANSPORT=tcp", "--grace", "1s"}));
+  ASSERT_TRUE(comes_true([&] { return contains(started.out(), "[1] now: stop"); })) << started.err();
+  agents.signal("b", SIGSTOP);
+  EXPECT_EQ(started.wait(), 1) << started.err();
+  const auto said = lines_with(started.err(), "[0] rank 0 (");
+  ASSERT_EQ(said.size(), 1U) << started.err();
+  EXPECT_TRUE(contains(said[0], ") for rank 1 (")) << said[0];
+  EXPECT_TRUE(contains(said[0], ") has not answered")) << said[0];
+}
+
 TEST(HostsReport, TellsWhatStoppedARankOfAnotherHost) {
   const Agents agents;
   const Ran ran = run(

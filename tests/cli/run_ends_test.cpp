@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <fcntl.h>
+#include <regex>
 #include <string>
 #include <sys/stat.h>
 #include <thread>
@@ -239,6 +240,18 @@ TEST(RunSignals, AreHeardThoughNobodyReadsTheOutput) {
   EXPECT_TRUE(comes_true([&] { return is_gone(all[0]) && is_gone(all[1]); }));
   EXPECT_EQ(started.wait(), 143);
   ::close(reader);
+}
+
+// As where something between the launcher and rank 0 has closed what that inherits: the others' records stay where the
+// launcher finds them.
+TEST(RunReport, KnowsOthersThoughARankHasLostItsBoard) {
+  const Ran ran = run_ranks(
+      3, fmt::format("[ $RANK = 0 ] && unset TRIREME_BOARD; exec '{}' --kill 2 --after 100ms", TRIREME_FAULT));
+  EXPECT_EQ(ran.status, 137) << ran.err;
+  for (const int rank : {1, 2}) {
+    const std::regex row(fmt::format(R"(\n[* ] +{}  \d+ .*operation \d+, allreduce of 1000 f32)", rank));
+    EXPECT_TRUE(std::regex_search(ran.err, row)) << "rank " << rank << ": " << ran.err;
+  }
 }
 
 // Rank 1 never calls init(), so that the others wait where ranks meet.

@@ -158,7 +158,8 @@ TEST(Board, IsInheritedOnlyIfItFits) {
 
 // Its maker's own copy is no rank's, which alone can ask.
 TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
-  Board maker(5, 1, 2);
+  const auto made = Board::with_bell(5);
+  Board& maker = *made;
   EXPECT_FALSE(maker.ask());
   ::setenv("TRIREME_BOARD", std::to_string(maker.descriptor()).c_str(), 1);
   const auto board = Board::inherited(5);
@@ -173,7 +174,10 @@ TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
 
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
   const auto before = now();
-  for (const int rank : {1, 2}) EXPECT_TRUE(board->knows(rank, before)) << "those that are here";
+  for (const int rank : {1, 2}) {
+    board->sign(rank);
+    EXPECT_TRUE(board->knows(rank, before)) << "those that are here";
+  }
   for (const int rank : {0, 3, 4}) EXPECT_FALSE(board->knows(rank, before));
   const Record record{.number = 5000,
                       .context = 7,
@@ -195,6 +199,12 @@ TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
   EXPECT_EQ(last->ended, record.ended);
   EXPECT_LT(std::chrono::abs(last->begun - record.begun), std::chrono::milliseconds(1));
 
+  // It is told again, and its operation has ended meanwhile.
+  maker.tell_last(0, Record{.number = 3, .sequence = 4, .call = call_of(12), .begun = before, .ended = {}});
+  EXPECT_FALSE(board->last(0)->ended);
+  maker.tell_last(0, Record{.number = 3, .sequence = 4, .call = call_of(12), .begun = before, .ended = before});
+  EXPECT_EQ(board->last(0)->ended, before);
+
   // It goes on, and what it did before the board was there counts from then.
   maker.tell_last(3, Record{.number = 5001, .context = 7, .sequence = 78, .call = call_of(12), .ended = {}});
   EXPECT_EQ(board->last(3)->sequence, 78U);
@@ -202,10 +212,12 @@ TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
   EXPECT_LE(board->last(3)->begun, before);
 }
 
-TEST(Board, OfAHostThatHasAllRanksAsksNobody) {
-  const Board board(3, 0, 3);
+TEST(Board, WithoutABellAsksNobody) {
+  const Board board(3);
   EXPECT_EQ(board.bell(), -1);
-  EXPECT_FALSE(board.ask());
+  ::setenv("TRIREME_BOARD", std::to_string(board.descriptor()).c_str(), 1);
+  EXPECT_FALSE(Board::inherited(3)->ask());
+  ::unsetenv("TRIREME_BOARD");
 }
 
 TEST(Board, IsSharedByItsDescriptor) {

@@ -9,11 +9,15 @@
 #include "trireme/error.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -45,19 +49,11 @@ class Bytes {
   std::span<const std::uint8_t> bytes_;
 };
 
-// Rank 1: it hears what rank 0 says, and forgets it but for the envelope.
-class Liar final : public transport::Inbox {
- public:
-  explicit Liar(const transport::Inproc& inproc) : host_(2, inproc.memory(1), *this) {}
-
-  // With what rank 0 itself would have in it, but for what the bits say.
-  void send(Bytes& bytes) {
+// A message of rank 1: as rank 0 itself would send it, but for what the first byte says.
+struct Lie {
+  Lie(Bytes& bytes, const Envelope& heard) : envelope(heard) {
     const auto wrong = bytes.next<std::uint8_t>();
-    const std::size_t length = bytes.next<std::uint16_t>();
-    host_.progress();
-    Lie& lie = *lies_.emplace_back(std::make_unique<Lie>());
-    Envelope& envelope = lie.outgoing.envelope;
-    envelope = heard_;
+    length = bytes.next<std::uint32_t>() % (1U << 19);
     envelope.segment = bytes.next<std::uint8_t>();
     envelope.index = bytes.next<std::uint8_t>();
     if ((wrong & 1) != 0) envelope.context = bytes.next<std::uint32_t>();
@@ -68,18 +64,43 @@ class Liar final : public transport::Inbox {
       for (std::uint64_t& word : envelope.call) word = bytes.next<std::uint64_t>();
     }
     if ((wrong & 32) != 0) envelope.context = 0;  // the engine's own
-    lie.outgoing.sending = (wrong & 64) == 0 ? Sending::copied : (wrong & 128) == 0 ? Sending::lent : Sending::offered;
+    sending = (wrong & 64) == 0 ? Sending::copied : (wrong & 128) == 0 ? Sending::lent : Sending::offered;
+  }
+
+  Envelope envelope;
+  std::size_t length = 0;
+  Sending sending = Sending::copied;
+};
+
+void fill(std::span<std::byte> memory, Bytes& bytes) {
+  for (std::byte& byte : memory) {
+    if (bytes.empty()) break;
+    byte = bytes.next<std::byte>();
+  }
+}
+
+// Rank 1 on the same host: it hears what rank 0 says, and forgets it but for the envelope.
+class Neighbour final : public transport::Inbox {
+ public:
+  explicit Neighbour(const transport::Inproc& inproc) : host_(2, inproc.memory(1), *this) {}
+
+  void send(Bytes& bytes) {
+    host_.progress();
+    const Lie lie(bytes, heard_);
+    Sent& sent = *sent_.emplace_back(std::make_unique<Sent>());
     std::byte* data = nullptr;
-    if (lie.outgoing.sending != Sending::copied && length > 0) data = host_.memory().arena().take(length);
+    if (lie.sending != Sending::copied && lie.length > 0) data = host_.memory().arena().take(lie.length);
     if (data == nullptr) {
-      lie.own.resize(length);
-      data = lie.own.data();
+      sent.own.resize(lie.length);
+      data = sent.own.data();
     }
-    for (std::size_t i = 0; i < length; ++i) data[i] = bytes.next<std::byte>();
-    lie.piece = {data, length};
-    lie.outgoing.peer = 0;
-    lie.outgoing.pieces = {&lie.piece, 1};
-    if (!gone_) host_.post(lie.outgoing);
+    fill({data, lie.length}, bytes);
+    sent.piece = {data, lie.length};
+    sent.outgoing.peer = 0;
+    sent.outgoing.sending = lie.sending;
+    sent.outgoing.envelope = lie.envelope;
+    sent.outgoing.pieces = {&sent.piece, 1};
+    if (!gone_) host_.post(sent.outgoing);
   }
 
   void go() {
@@ -97,27 +118,105 @@ class Liar final : public transport::Inbox {
   void closed(int) override { gone_ = true; }
 
  private:
-  struct Lie {
+  struct Sent {
     Outgoing outgoing{};
     Piece piece{};
     std::vector<std::byte> own;
   };
 
-  std::deque<std::unique_ptr<Lie>> lies_;  // outlive the transport
+  std::deque<std::unique_ptr<Sent>> sent_;  // outlives the transport
   Envelope heard_{.context = 1};
   bool gone_ = false;
   transport::Host host_;
 };
 
-Communicator rank_zero(const transport::Inproc& inproc) {
+// Rank 1 on another host, as TCP would bring what it sends: into its place, if it has one. It sends a message whenever
+// rank 0 makes progress, and closes when it has said all.
+class Stranger final : public transport::Network {
+ public:
+  Stranger(Bytes bytes, transport::Inbox& inbox) : bytes_(bytes), inbox_(inbox) {}
+
+  void post(Outgoing& outgoing) override {
+    if (outgoing.envelope.context != 0) heard_ = outgoing.envelope;
+    sent_.push_back(&outgoing);
+  }
+
+  bool progress() override {
+    for (Outgoing* outgoing : std::exchange(sent_, {})) inbox_.sent(*outgoing, false);
+    if (closed_) return false;
+    if (bytes_.empty()) {
+      closed_ = true;
+      inbox_.closed(1);
+    } else {
+      bring(Lie(bytes_, heard_));
+    }
+    return true;
+  }
+
+  bool wait(std::chrono::milliseconds) override { return progress(); }
+  void watch(int) override {}
+  int descriptor() const override { return -1; }
+  int door() const override { return 0; }  // any that there is: nobody comes
+  transport::Greeted greet() override { return {.open = false}; }
+  bool has_guests() const override { return false; }
+  void close() override { close_within({}); }
+  void close_within(std::chrono::milliseconds) override {
+    closed_ = true;
+    sent_.clear();
+  }
+  bool is_connected(int) const override { return true; }
+  void check_links() override {}
+  void cut() override { close(); }
+
+ protected:
+  void release(Incoming& incoming) override {
+    require(std::erase_if(kept_, [&](const auto& one) { return one.data() == incoming.data; }) == 1);
+  }
+  void answer(Incoming&) override {}
+
+ private:
+  void bring(const Lie& lie) {
+    std::array<Piece, 64> pieces{};
+    const std::size_t places = inbox_.place(1, lie.envelope, lie.length, pieces);
+    Incoming incoming{.bytes = lie.length};
+    if (places > 0) {
+      std::size_t all = 0;
+      for (const Piece& piece : std::span(pieces).first(places)) {
+        fill({piece.data, piece.bytes}, bytes_);
+        std::memset(piece.data + piece.bytes - 1, 1, 1);  // all of it is written
+        all += piece.bytes;
+      }
+      require(all == lie.length);
+      incoming.placed = true;
+    } else {
+      auto& own = kept_.emplace_back(lie.length + 1);  // even of nothing there is a place
+      fill(std::span(own).first(lie.length), bytes_);
+      incoming.data = own.data();
+      incoming.transport = this;
+    }
+    inbox_.arrived(1, lie.envelope, incoming);
+  }
+
+  Bytes bytes_;
+  transport::Inbox& inbox_;
+  Envelope heard_{.context = 1};
+  std::vector<Outgoing*> sent_;
+  std::list<std::vector<std::byte>> kept_;
+  bool closed_ = false;
+};
+
+std::shared_ptr<World> world_of_two() {
   auto world = std::make_shared<World>();
   world->patience = std::chrono::seconds(5);
   world->tuning = Tuning::guess();
   world->engine = std::make_unique<Engine>(EngineParts{
       .rank = 0, .ranks = 2, .names = {"rank 0", "rank 1"}, .crowded = true, .board = std::make_shared<Board>(2)});
-  world->engine->use(std::make_unique<transport::Host>(2, inproc.memory(0), *world->engine), nullptr);
+  return world;
+}
+
+Communicator rank_zero(const std::shared_ptr<World>& world, int host_of_other) {
   return Communicator(
-      std::make_shared<Communicator::State>(world, 1, 0, std::vector<int>{0, 1}, std::vector<int>{0, 0}));
+      std::make_shared<Communicator::State>(world, 1, 0, std::vector<int>{0, 1}, std::vector<int>{0, host_of_other}));
 }
 
 Handle call(Communicator& world, std::uint8_t which, std::vector<float>& in, std::vector<float>& out) {
@@ -133,28 +232,52 @@ Handle call(Communicator& world, std::uint8_t which, std::vector<float>& in, std
   }
 }
 
-void run(Bytes bytes) {
-  const transport::Inproc inproc(2);
-  Liar liar(inproc);
-  Communicator world = rank_zero(inproc);
-  const auto which = bytes.next<std::uint8_t>();
-  std::vector<float> in(std::size_t{2} * bytes.next<std::uint8_t>() + 2, 1.0F);
-  std::vector<float> out(in.size());
-  try {
-    Handle handle = call(world, which, in, out);
-    while (!bytes.empty()) liar.send(bytes);
-    liar.go();
-    handle.wait();
-  } catch (const Error& error) {
-    require(*error.what() != '\0');
-  }
+// Rank 1 goes at last, and never was in the barrier: nobody can end it.
+void finish(Communicator& world) {
   bool ended = false;
   try {
     world.barrier();
-  } catch (const Error&) {
-    ended = true;
+  } catch (const Error& error) {
+    ended = *error.what() != '\0';
   }
-  require(ended);  // Rank 1 has gone, and never was in it.
+  require(ended);
+}
+
+template <typename Act>
+void try_to(Act&& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    require(*error.what() != '\0');
+  }
+}
+
+void run(Bytes bytes) {
+  const auto which = bytes.next<std::uint8_t>();
+  const bool large = (which & 8) != 0;  // more than a segment
+  const std::size_t pairs = bytes.next<std::uint8_t>() + 1;
+  std::vector<float> in(2 * pairs * (large ? 600 : 1), 1.0F);
+  std::vector<float> out(in.size());
+  if ((which & 16) == 0) {
+    const transport::Inproc inproc(2);
+    Neighbour neighbour(inproc);
+    const auto shared = world_of_two();
+    shared->engine->use(std::make_unique<transport::Host>(2, inproc.memory(0), *shared->engine), nullptr);
+    Communicator world = rank_zero(shared, 0);
+    try_to([&] {
+      Handle handle = call(world, which, in, out);
+      while (!bytes.empty()) neighbour.send(bytes);
+      neighbour.go();
+      handle.wait();
+    });
+    finish(world);
+  } else {
+    const auto shared = world_of_two();
+    shared->engine->use(nullptr, std::make_unique<Stranger>(bytes, *shared->engine));
+    Communicator world = rank_zero(shared, 1);
+    try_to([&] { call(world, which, in, out).wait(); });
+    finish(world);
+  }
 }
 
 }  // namespace

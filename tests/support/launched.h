@@ -59,6 +59,20 @@ inline bool is_gone(pid_t pid) {
          stat.compare(name_end, 3, ") X") == 0;
 }
 
+// Of five times, as far as is needed to know on which side of a limit their median is.
+class MedianOf5 {
+ public:
+  explicit MedianOf5(double limit) : limit_(limit) {}
+
+  void add(double time) { times_.insert(std::upper_bound(times_.begin(), times_.end(), time), time); }
+  bool known() const { return (times_.size() >= 3 && (times_[2] < limit_ || times_[times_.size() - 3] >= limit_)); }
+  double median() const { return times_[2] < limit_ ? times_[2] : times_[times_.size() - 3]; }
+
+ private:
+  double limit_;
+  std::vector<double> times_;
+};
+
 // With TRIREME_LOG=info each rank says by which algorithm its first collective runs.
 inline bool are_at_work(int ranks, const std::string& err) {
   for (int rank = 0; rank < ranks; ++rank) {

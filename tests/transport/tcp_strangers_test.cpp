@@ -8,6 +8,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <poll.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,39 @@ TEST(TcpStrangers, AreDroppedAndCounted) {
     if (before_any_message) expect_all_is_well(cluster);
   }
   expect_all_is_well(cluster);
+}
+
+// As when a rank computes: nobody calls progress() there.
+TEST(TcpStrangers, AreTurnedAwayAndPeersLetInAtTheDoorAlone) {
+  TcpCluster cluster(2);
+  transport::Tcp& tcp = cluster.tcp(1);
+  pollfd door{.fd = tcp.door(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&door, 1, 0), 0);
+  EXPECT_EQ(tcp.greet().again, std::chrono::steady_clock::time_point::max());
+  const Stranger loud(tcp.address());
+  const Stranger silent(tcp.address());
+  loud.say("GET / HTTP/1.1");
+  while (tcp.counts().strangers == 0) tcp.greet();
+  EXPECT_TRUE(loud.dropped());
+  while (!tcp.has_guests()) tcp.greet();
+  const transport::Greeted greeted = tcp.greet();
+  EXPECT_TRUE(greeted.open);
+  EXPECT_FALSE(greeted.any);
+  EXPECT_GT(greeted.again, std::chrono::steady_clock::now());
+  EXPECT_LT(greeted.again, std::chrono::steady_clock::now() + std::chrono::seconds(6));
+  bool sent = false;
+  cluster[0].when_sent = [&] { sent = true; };
+  cluster[0].send(1, 1000);
+  while (!sent) {
+    cluster.tcp(0).progress();
+    tcp.greet();
+  }
+  EXPECT_EQ(tcp.counts().accepted, 1);
+  EXPECT_TRUE(cluster[1].arrivals.empty()) << "it reads when it makes progress";
+  ASSERT_TRUE(cluster.until([&] { return cluster[1].arrivals.size() == 1; }));
+  tcp.close();
+  EXPECT_FALSE(tcp.greet().open);
+  EXPECT_LT(tcp.door(), 0);
 }
 
 TEST(TcpStrangers, WithHellosThatLieAreDropped) {
