@@ -240,8 +240,8 @@ void Engine::drive_when_needed() {
     if (!needed && !somebody_came && Clock::now() < look_at) continue;
     if (!take_seat()) {
       pauses = somebody_came;
-      look_at = Clock::time_point::max();
-      helper_watches_guests_.store(false);
+      look_at = door < 0 ? Clock::time_point::max() : Clock::now() + kPause;  // They may leave guests there.
+      helper_watches_guests_.store(door >= 0);
       continue;
     }
     if (needed) drive(nullptr);
