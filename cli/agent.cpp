@@ -291,7 +291,7 @@ std::string Agent::explain_end(int status) const {
         command);
   }
   return fmt::format(
-      "{} ended with status {} before it had said anything: check by hand that this command works, without "
+      "{} ended with status {} before the agent there had answered: check by hand that this command works, without "
       "asking for a password",
       command, status);
 }

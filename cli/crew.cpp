@@ -129,8 +129,12 @@ void Crew::give_up_start(const std::string& program, int error) {
   }
   kill_and_reap();
   ranks_.clear();
-  events_.failed(explain_failed_start(program, error) + hint, error == ENOENT ? kNotFound : kNotExecutable,
-                 Loss::not_started);
+  const bool elsewhere = ends_ == Ends::pipes;
+  const std::string why =
+      elsewhere ? fmt::format("{} can't be started: {}; it has to be on each host, at the same path or in PATH there",
+                              program, std::generic_category().message(error))
+                : explain_failed_start(program, error);
+  events_.failed(why + hint, error == ENOENT ? kNotFound : kNotExecutable, Loss::not_started);
 }
 
 std::vector<int> Crew::running() const {

@@ -37,6 +37,7 @@ std::string describe_last(const RankReport& rank, bool one_communicator) {
   if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
   if (rank.lost) return fmt::format("{}, when it was last heard of", what);
   if (rank.last()->ended) return fmt::format("{}, ended {} before", what, format(rank.seen - *rank.last()->ended));
+  if (rank.last()->begun > rank.seen) return fmt::format("in {}, begun since", what);
   return fmt::format("in {}, for {}", what, format(rank.seen - rank.last()->begun));
 }
 
@@ -107,7 +108,9 @@ Missing find_missing(const std::vector<RankReport>& ranks) {
 // "3 of 4 ranks were in operation 146, ...; rank 2 was not"
 std::string describe_missing(const std::vector<RankReport>& ranks) {
   const Missing missing = find_missing(ranks);
-  if (missing.ranks.empty()) return {};
+  const bool any_cause = std::ranges::any_of(ranks, &RankReport::cause);
+  // In a run that went well until it was ended, somebody is always the last.
+  if (missing.ranks.empty() || (!any_cause && missing.there->seen - missing.there->last()->begun < kNoticed)) return {};
   return fmt::format("{} of {} ranks were in {}; {} {} not\n", missing.waiting, ranks.size(),
                      missing.there->last()->describe(), rendezvous::list_ranks(missing.ranks),
                      missing.ranks.size() == 1 ? "was" : "were");

@@ -23,7 +23,7 @@ constexpr const char* kUsage =
     "  --stop R       rank R stops itself (SIGSTOP)\n"
     "  --stray R      rank R goes on without the others, in its own code\n"
     "  --slow R       rank R comes 20 ms late to every operation\n"
-    "  --after TIME   when that happens (1s)\n"
+    "  --after TIME   when that happens (1s); a slow rank is so from the start\n"
     "  --deadline TIME  how long an operation may take (60s)\n"
     "  --for TIME     end in the orderly way after that time\n";
 

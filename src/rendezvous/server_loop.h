@@ -106,6 +106,7 @@ class Server::Loop {
   void welcome(Connection& connection);
   void take_blob(const Connection& connection, const std::string& body);
   void refuse(Connection& connection, const Failure& failure);
+  void contradict(const Failure& failure);
   void mourn(Connection& connection, const std::string& how);
   void bury(Clock::time_point now);
   void lose(Connection& connection, const std::string& how);
@@ -141,7 +142,8 @@ class Server::Loop {
   std::vector<std::promise<std::vector<int>>> questions_;  // who is awaited
 
   // The thread's own.
-  std::map<int, Ended> ended_;  // by rank
+  std::map<int, Ended> ended_;            // by rank
+  std::optional<Failure> contradiction_;  // of ranks that were told different things
   std::uint64_t next_id_ = 2;
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::list<Connection*> strangers_;  // those that are no ranks, or no more; who has been here longest comes first

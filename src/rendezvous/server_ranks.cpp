@@ -105,7 +105,20 @@ void Server::Loop::admit(Connection& connection, const Hello& hello) {
   } else {
     objection = find_seat(connection, static_cast<int>(hello.rank), hello.who);
   }
-  if (!objection.empty()) refuse(connection, {Failure::Type::usage, objection});
+  if (objection.empty()) return;
+  const Failure failure{Failure::Type::usage, objection};
+  refuse(connection, failure);
+  if (!many_ && hello.rank < hello.ranks) contradict(failure);  // Or it is no rank.
+}
+
+// Nobody but they themselves knows of ranks that were started one by one: those that have come would wait in vain.
+void Server::Loop::contradict(const Failure& failure) {
+  contradiction_ = failure;
+  for (Session& session : sessions_) {
+    if (session.meeting.failure()) continue;
+    session.meeting.fail(failure);
+    tell_failure(session);
+  }
 }
 
 // In the first meeting that the rank has not been to. Returns why there is none.
@@ -145,6 +158,7 @@ void Server::Loop::join(Connection& connection, Session& session, int rank, cons
     connection.channel.encrypt(Tls::Role::server, channel_key(guard_.secret, connection.hello, connection.challenge));
   }
   fail_if_one_ended(session);
+  if (contradiction_) session.meeting.fail(*contradiction_);
   if (session.meeting.failure()) send(connection, frame(Kind::failure, *session.meeting.failure()));
 }
 

@@ -225,7 +225,9 @@ TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
   const Ran ran = run({"/usr/bin/env", fmt::format("PATH={}:/usr/bin:/bin", folder), TRIREME_PROGRAM, "run", "--hosts",
                        "a:2,b:2", "--agent", agent, "--grace", "2s", "program"});
   EXPECT_EQ(ran.status, 127);
-  EXPECT_TRUE(contains(ran.err, "host b: program can't be started: No such file")) << ran.err;
+  EXPECT_TRUE(
+      contains(ran.err, "host b: program can't be started: No such file or directory; it has to be on each host"))
+      << ran.err;
   EXPECT_EQ(lines_with(ran.err, "*    2  none on b ").size(), 1U) << ran.err;
   EXPECT_EQ(lines_with(ran.err, "*    3  none on b ").size(), 1U) << ran.err;
   EXPECT_EQ(lines_with(ran.err, " could not be started ").size(), 2U) << ran.err;

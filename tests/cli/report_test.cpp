@@ -120,6 +120,9 @@ TEST(Report, NamesCommunicatorsThatDiffer) {
   std::vector<RankReport> ranks = all_of(2);
   for (RankReport& rank : ranks) rank.recent = {{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}}};
   EXPECT_FALSE(contains(format_ranks(ranks), "communicator"));
+  ranks[0].recent[0].begun = std::chrono::seconds(1);
+  EXPECT_TRUE(contains(format_ranks(ranks), "in operation 7, barrier, begun since\n")) << format_ranks(ranks);
+  ranks[0].recent[0].begun = {};
   ranks[1].recent[0].context = 3 | kMessages;
   ranks[1].recent[0].call.kind = CallKind::send;
   EXPECT_TRUE(contains(format_ranks(ranks), "operation 7, barrier (communicator 1), for")) << format_ranks(ranks);
@@ -131,6 +134,8 @@ TEST(Report, DoesNotSayWhereLostRanksWere) {
   std::vector<RankReport> ranks = all_of(4);
   const Record waiting{.number = 7, .context = 1, .sequence = 7, .call = {}, .ended = {}};
   ranks[0].recent = {waiting};
+  EXPECT_FALSE(contains(format_ranks(ranks), "ranks were in")) << "it has only just come there";
+  for (RankReport& rank : ranks) rank.seen = std::chrono::seconds(1);
   EXPECT_TRUE(contains(format_ranks(ranks), "1 of 4 ranks were in operation 7, "));
   EXPECT_TRUE(contains(format_ranks(ranks), "; ranks 1 to 3 were not\n"));
   for (const int lost : {1, 2}) ranks[lost].lost = true;

@@ -121,8 +121,29 @@ TEST(Missing, AnswersThatComeAtTheDeadlineAreTaken) {
   }
 }
 
+// Ranks that were started one by one all hear of it, and wait for nobody.
+TEST(Contradiction, EndsAMeetingAtRankZero) {
+  for (const bool sizes : {true, false}) {
+    for (const bool comes_first : {true, false}) {
+      Server server("127.0.0.1", 0, 3);
+      const auto wrong = [&] {
+        const Place place = sizes ? place_at(server.port(), 2, 4) : place_at(server.port(), 1, 3);
+        return message_of<UsageError>([&] { Client(place, 10s); });
+      };
+      const std::vector<std::string> words{sizes ? "was started as one of 4 (WORLD_SIZE)" : "says it is rank 1"};
+      if (comes_first && sizes) expect_in(wrong(), words);
+      Client zero(place_at(server.port(), 0, 3), 10s);
+      Client one(place_at(server.port(), 1, 3), 10s);
+      if (!comes_first || !sizes) expect_in(wrong(), words);
+      expect_in(message_of<UsageError>([&] { zero.exchange("", soon()); }), words);
+      expect_in(message_of<UsageError>([&] { one.exchange("", soon()); }), words);
+    }
+  }
+}
+
+// A launcher sees to it that each has a number of its own. What a rank starts in turn may have the same.
 TEST(Contradiction, SameRankTwice) {
-  Server server("127.0.0.1", 0, 2);
+  Server server("127.0.0.1", 0, 2, Meetings::many);
   Client first(place_at(server.port(), 1, 2), 10s);
   expect_in(message_of<UsageError>([&] { Client(place_at(server.port(), 1, 2), 10s); }),
             {"says it is rank 1", "but " + this_process() + " is that already", "RANK"});
