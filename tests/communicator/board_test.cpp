@@ -200,9 +200,11 @@ TEST(Board, ItsMakerIsAskedForWhatRanksElsewhereDid) {
   EXPECT_LT(std::chrono::abs(last->begun - record.begun), std::chrono::milliseconds(1));
 
   // It is told again, and its operation has ended meanwhile.
-  maker.tell_last(0, Record{.number = 3, .sequence = 4, .call = call_of(12), .begun = before, .ended = {}});
+  Record again{.number = 3, .sequence = 4, .call = call_of(12), .begun = record.begun, .ended = {}};
+  maker.tell_last(0, again);
   EXPECT_FALSE(board->last(0)->ended);
-  maker.tell_last(0, Record{.number = 3, .sequence = 4, .call = call_of(12), .begun = before, .ended = before});
+  again.ended = before;
+  maker.tell_last(0, again);
   EXPECT_EQ(board->last(0)->ended, before);
 
   // It goes on, and what it did before the board was there counts from then.
