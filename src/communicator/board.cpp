@@ -108,7 +108,7 @@ struct Board::Layout {
   std::atomic<std::uint32_t> paused;
 };
 
-Board::Board(int ranks) : Board(ranks, Opened{::memfd_create("trireme-board", MFD_CLOEXEC)}) {
+Board::Board(int ranks) : Board(ranks, ::memfd_create("trireme-board", MFD_CLOEXEC)) {
   new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), -1, 0};
 }
 
@@ -118,10 +118,9 @@ std::unique_ptr<Board> Board::with_bell(int ranks) {
   return board;
 }
 
-Board::Board(int ranks, Opened opened)
-    : ranks_(ranks), descriptor_(opened.descriptor), bytes_(sizeof(Part) * static_cast<std::size_t>(ranks + 1)) {
+Board::Board(int ranks, int descriptor)
+    : ranks_(ranks), descriptor_(descriptor), bytes_(sizeof(Part) * static_cast<std::size_t>(ranks + 1)) {
   // The parts of ranks that record nothing take no memory.
-  const int descriptor = opened.descriptor;
   struct stat state {};
   const bool sized = descriptor >= 0 && ::fstat(descriptor, &state) == 0 &&
                      (state.st_size >= static_cast<off_t>(bytes_) ||
@@ -164,7 +163,7 @@ std::shared_ptr<Board> Board::shared(int ranks, int descriptor) {
   // One of its own, since a program may have communicators one after the other.
   const int own = duplicate(descriptor);
   if (own < 0) return nullptr;
-  std::shared_ptr<Board> board(new Board(ranks, Opened{own}));
+  std::shared_ptr<Board> board(new Board(ranks, own));
   const bool right = board->layout_->magic == kMagic && board->layout_->ranks == static_cast<std::uint64_t>(ranks);
   return right ? board : nullptr;
 }

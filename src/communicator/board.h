@@ -107,11 +107,7 @@ class Board {
   struct Layout;
   struct Part;
 
-  struct Opened {
-    int descriptor;
-  };
-
-  Board(int ranks, Opened opened);
+  Board(int ranks, int descriptor);
   Part& part(int rank) const;
   static void write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
                     std::uint64_t begun, std::uint64_t ended);
