@@ -1,13 +1,11 @@
 #include "cli/launcher.h"
 
-#include "base/host_name.h"
 #include "cli/agent.h"
 #include "cli/crew.h"
-#include "cli/files.h"
 #include "cli/lines.h"
+#include "cli/logbook.h"
 #include "cli/notices.h"
 #include "cli/process.h"
-#include "cli/report.h"
 #include "cli/reserved_port.h"
 #include "cli/ways.h"
 #include "rendezvous/guard.h"
@@ -68,9 +66,7 @@ class Launcher {
         reach_(reaches_others() ? ReservedPort::Reach::everywhere : ReservedPort::Reach::loopback),
         guard_(guard_of(options, strangers_)),
         server_(serve(reaches_others() ? "" : "127.0.0.1", options.ports, options.ranks, guard_)),
-        file_(names_file(options) ? std::make_unique<OutputFile>(options.report_file) : nullptr),
-        ranks_(static_cast<std::size_t>(options.ranks)) {
-    for (int rank = 0; rank < options.ranks; ++rank) ranks_[rank].rank = rank;
+        logbook_(options) {
     struct stat out {};
     struct stat err {};
     const bool same = ::fstat(STDOUT_FILENO, &out) == 0 && ::fstat(STDERR_FILENO, &err) == 0 &&
@@ -98,7 +94,13 @@ class Launcher {
     while (!finished()) turn();
     // What ranks have started, and left behind. Their groups are theirs as long as the zombies are there.
     if (ending_ || failed_at_) each([](Host& host) { host.kill(); });
-    if (started_) report();
+    if (started_) {
+      logbook_.close({.status = status_,
+                      .failed_at = failed_at_,
+                      .signal = ended_by_,
+                      .kept_others_from_meeting = server_->culprit()},
+                     *err_);
+    }
     return status_;
   }
 
@@ -108,7 +110,8 @@ class Launcher {
     int ranks = 0;
     int first = 0;  // of them
     std::unique_ptr<Host> host{};
-    Agent* agent = nullptr;           // if it is elsewhere
+    Agent* agent = nullptr;  // if it is elsewhere
+    bool failed = false;
     Clock::time_point asked_until{};  // what comes of others by then is passed on
 
     bool has(int rank) const { return rank >= first && rank < first + ranks; }
@@ -117,10 +120,6 @@ class Launcher {
   static Clock::time_point after(Seconds time) {
     constexpr Seconds kLongest = std::chrono::hours(24 * 365);
     return Clock::now() + std::chrono::ceil<Clock::duration>(std::min(time, kLongest));
-  }
-
-  static bool names_file(const Launch& options) {
-    return !options.report_file.empty() && options.report_file != "none";
   }
 
   bool reaches_others() const {
@@ -191,8 +190,8 @@ class Launcher {
     for (Place& place : places_) {
       if (failed_at_) {  // Another host does not have the program.
         for (int number = place.first; number < place.first + place.ranks; ++number) {
-          ranks_[number].host = place.name;
-          ranks_[number].fate = "was not started";
+          logbook_.of(number).host = place.name;
+          logbook_.of(number).fate = "was not started";
         }
         continue;
       }
@@ -250,7 +249,13 @@ class Launcher {
   // Of those that have not ended.
   bool all_stopped() const {
     const std::vector<int> numbers = running();
-    return std::all_of(numbers.begin(), numbers.end(), [&](int number) { return ranks_[number].stopped_by != 0; });
+    return std::all_of(numbers.begin(), numbers.end(), [&](int number) { return logbook_.of(number).stopped_by != 0; });
+  }
+
+  // Before anything is started.
+  bool all_have_answered() const {
+    return std::all_of(places_.begin(), places_.end(),
+                       [](const Place& place) { return place.failed || place.host->ready(); });
   }
 
   bool pending() const { return out_.pending() || err_->pending(); }
@@ -316,7 +321,7 @@ class Launcher {
     }
     if (look_at_ && now >= *look_at_) {
       look_at_ = now + kLook;
-      stragglers_.settle();
+      logbook_.settle();
       each([](Host& host) { host.look(); });
     }
     if (answer_at_ && now >= *answer_at_) {
@@ -324,7 +329,7 @@ class Launcher {
       answered_at_ = now;
       each([](Host& host) { host.look(); });
     }
-    if (end_at_ && (now >= *end_at_ || all_stopped())) end_all();
+    if (end_at_ && (now >= *end_at_ || (started_ ? all_stopped() : all_have_answered()))) end_all();
     if (kill_at_ && now >= *kill_at_) kill_all(fmt::format("within {}", format_time(options_.grace)));
   }
 
@@ -353,7 +358,7 @@ class Launcher {
   }
 
   void take_alive(const std::string& host, const Alive& alive) {
-    RankReport& rank = ranks_[alive.rank];
+    RankReport& rank = logbook_.of(alive.rank);
     rank.pid = alive.pid;
     rank.host = host;
     // Who is ended is made to go on for that.
@@ -365,7 +370,7 @@ class Launcher {
     const std::string how =
         end.exited ? fmt::format("exited with status {}", status)
                    : fmt::format("was killed by {}{}", name_of_signal(end.status), end.dumped ? ", core dumped" : "");
-    RankReport& rank = ranks_[end.rank];
+    RankReport& rank = logbook_.of(end.rank);
     rank.pid = end.pid;
     rank.host = host;
     const std::string where = fmt::format("pid {}{}", end.pid, host.empty() ? "" : " on " + host);
@@ -388,34 +393,33 @@ class Launcher {
   }
 
   void lose_ranks_of(const std::string& host, Loss loss) {
-    for (const Place& place : places_) {
-      if (!started_ || place.name != host) continue;
+    for (Place& place : places_) {
+      if (place.name != host) continue;
+      place.failed = true;
+      if (!started_) return;
       for (int number = place.first; number < place.first + place.ranks; ++number) {
-        if (!ranks_[number].fate.empty()) continue;
-        ranks_[number].host = host;
-        ranks_[number].lost = loss == Loss::lost;
-        ranks_[number].killed = !failed_at_;
+        if (!logbook_.of(number).fate.empty()) continue;
+        logbook_.of(number).host = host;
+        logbook_.of(number).lost = loss == Loss::lost;
+        logbook_.of(number).killed = !failed_at_;
         const std::string where = host.empty() ? "here" : "on " + host;
         if (loss == Loss::lost) {
-          tell_fate(ranks_[number], "was on a host that is lost", where);
+          tell_fate(logbook_.of(number), "was on a host that is lost", where);
         } else {
-          tell_fate(ranks_[number], "could not be started", where, rendezvous::Ran::no);
+          tell_fate(logbook_.of(number), "could not be started", where, rendezvous::Ran::no);
         }
       }
     }
   }
 
   void take_records(const Recorded& recorded) {
-    RankReport& rank = ranks_[recorded.rank];
-    rank.recent = recorded.recent;
-    for (Record& record : rank.recent) record.shift(-recorded.offset);
-    rank.blames = recorded.blamed;
+    logbook_.take(recorded);
+    const Record* const last = logbook_.of(recorded.rank).last();
     for (const Place& place : places_) {
       if (Clock::now() < place.asked_until && !place.has(recorded.rank)) {
-        place.host->tell_last(recorded.rank, rank.recent.empty() ? std::nullopt : std::optional(rank.recent.back()));
+        place.host->tell_last(recorded.rank, last == nullptr ? std::nullopt : std::optional(*last));
       }
     }
-    if (options_.report) stragglers_.take(recorded.rank, recorded.records, recorded.offset);
   }
 
   // Ranks there have waited in vain, and are to say what those of other hosts did last: that may be known to nobody else.
@@ -430,54 +434,7 @@ class Launcher {
   // Before they are ended, which they would then all be the reason of.
   void note_who_is_awaited() {
     if (!started_) return;
-    for (const int rank : server_->awaited()) ranks_[rank].kept_others_from_meeting = true;
-  }
-
-  void report() {
-    if (status_ == 0 && !options_.report && !file_) return;
-    stragglers_.settle();  // what has come so far is complete,
-    stragglers_.settle();  // and therefore counts now
-    for (RankReport& rank : ranks_) rank.seen = failed_at_.value_or(Clock::now()).time_since_epoch();
-    const bool known = std::ranges::any_of(ranks_, &RankReport::kept_others_from_meeting);
-    if (const int culprit = server_->culprit(); !known && culprit >= 0) ranks_[culprit].kept_others_from_meeting = true;
-    if (failed_at_) mark_causes(ranks_);
-    // Ranks that have not even come to a collective are told of too, but not a program that is not there.
-    const bool fell = failed_at_.has_value() && ranks_.size() > 1;
-    const bool any = std::any_of(ranks_.begin(), ranks_.end(), [&](const RankReport& rank) {
-      return rank.last() != nullptr || rank.stopped_by != 0 || (fell && rank.pid != 0);
-    });
-    std::string text;
-    const bool tells = any || options_.report;
-    if (tells && status_ != 0 && ended_by_ != 0) {
-      say(fmt::format("got {}, as had all ranks", name_of_signal(ended_by_)));
-    }
-    if (tells) text += format_ranks(ranks_);
-    if (options_.report) text += format_stragglers(stragglers_);
-    err_->add(text);
-    const std::string json = report_as_json(run_report(), ranks_, stragglers_);
-    if (failed_at_ && any && options_.report_file.empty()) save_unasked(json);
-    while (err_->pending() && !err_->broken()) err_->write_some();
-    if (file_) file_->save(json);
-  }
-
-  RunReport run_report() const {
-    RunReport run{.command = options_.command, .status = status_, .host = host_name()};
-    if (failed_at_) {
-      const auto since = std::chrono::duration_cast<RunReport::Time::duration>(Clock::now() - *failed_at_);
-      run.failed_at = std::chrono::system_clock::now() - since;
-    }
-    return run;
-  }
-
-  // Not everybody who wants it later knows so before. A folder in which nothing can be written is no reason to
-  // complain.
-  void save_unasked(const std::string& json) {
-    const std::string path = fmt::format("trireme-report-{}.json", ::getpid());
-    try {
-      OutputFile(path).save(json);
-      say(fmt::format("all of this is in {}, as JSON (--report-file FILE puts it elsewhere, or nowhere: none)", path));
-    } catch (const UsageError&) {
-    }
+    for (const int rank : server_->awaited()) logbook_.of(rank).kept_others_from_meeting = true;
   }
 
   // A host can't be used, or not any more.
@@ -485,7 +442,11 @@ class Launcher {
     if (status_ == 0) status_ = exit_status;
     if (ending_ && started_) return;
     say(fmt::format("{}{}", why, all_ended() ? "" : "; ending the other ranks"));
-    started_ ? end_soon() : end_all();
+    if (started_) {
+      end_soon();
+    } else if (!ending_ && !end_at_) {
+      end_at_ = Clock::now() + kLastWords;  // Others that can't be used are named with it.
+    }
   }
 
   // Those that are left know what happened too, and may have something to say about it.
@@ -528,9 +489,7 @@ class Launcher {
   Notices strangers_;
   const Guard guard_;
   std::unique_ptr<rendezvous::Server> server_;
-  std::unique_ptr<OutputFile> file_;
-  std::vector<RankReport> ranks_;
-  Stragglers stragglers_;
+  Logbook logbook_;
   Sink out_{STDOUT_FILENO};
   Sink own_err_{STDERR_FILENO};
   Sink* err_ = &own_err_;

@@ -123,6 +123,13 @@ class Engine final : public transport::Inbox {
     Call call;
   };
 
+  /// What a rank did last, as it was told: by itself, or by another rank of its host.
+  struct Heard {
+    bool answered = false;  ///< by itself
+    bool known = false;
+    std::optional<Record> last;  ///< by this host's clock; none: it has begun nothing
+  };
+
   // Driving (engine.cpp).
   bool take_seat() { return !driven_.exchange(true); }
   void leave_seat();
@@ -183,7 +190,9 @@ class Engine final : public transport::Inbox {
   bool compare(const Asked& asked);
   bool compare(const Early& early);
   void answer(const Asked& asked);
-  void say_where(int peer);
+  void say_where(int peer, int rank);
+  void speak_for_neighbours(const Asked& asked);
+  void take_where(int peer, const std::string& text);
   static std::string packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void remember(const Operation& operation);
   bool needs(const Operation& operation, int peer) const;
@@ -228,7 +237,7 @@ class Engine final : public transport::Inbox {
   std::vector<bool> knows_;               ///< by rank: it has said that something went wrong
   std::vector<bool> left_;                ///< by rank: it is gone, but in the orderly way
   std::vector<Clock::time_point> fated_;  ///< by rank: when it became known that its process has ended
-  std::vector<std::string> elsewhere_;    ///< by rank: what it did when it was asked last, if that was something else
+  std::vector<Heard> elsewhere_;          ///< by rank: what it did when it was asked last, if that was something else
   Clock::time_point last_tick_;
   Clock::time_point next_link_check_{};
   /// The longest that a rank looks for something to do before it sleeps. It looks for less where that has not paid.

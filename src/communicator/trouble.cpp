@@ -10,7 +10,8 @@
 //
 // A rank that has waited for a while asks the others what they do, which finds those that disagree without a message
 // between them. It asks whom it is connected with or needs: somebody needs each one that keeps others waiting, and a rank
-// that is late is no reason to connect everybody with everybody. Only before its deadline it asks all.
+// that is late is no reason to connect everybody with everybody. Only before its deadline it asks all. A rank that can't
+// answer, since it was stopped or is in its own code, is spoken for by those of its host, which see its records.
 #include "communicator/engine.h"
 #include "rendezvous/meeting.h"
 
@@ -18,7 +19,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 #include <sstream>
 #include <tuple>
 
@@ -47,6 +47,27 @@ bool is_better(const std::string& news, const std::string& than) {
   };
   return std::tuple(news[0], is_vague(news), than.size(), news) <
          std::tuple(than[0], is_vague(than), news.size(), than);
+}
+
+/// What a rank did last, as others are told. Clocks of hosts differ, so it is said how long ago that was.
+struct Where {
+  enum class State : std::uint32_t { begun_nothing, is_in, has_ended };
+
+  std::int32_t rank = 0;
+  State state = State::begun_nothing;
+  std::uint32_t context = 0;
+  std::uint32_t sequence = 0;
+  std::uint64_t call[2] = {};
+  std::int64_t begun_ago = 0;  ///< in nanoseconds
+  std::int64_t ended_ago = 0;
+};
+
+std::chrono::nanoseconds now() { return Clock::now().time_since_epoch(); }
+
+/// When that was, by this host's clock, whatever somebody says.
+std::chrono::nanoseconds time_before(std::int64_t ago) {
+  constexpr auto kLongest = std::chrono::nanoseconds(std::chrono::hours(24 * 365));
+  return now() - std::clamp(std::chrono::nanoseconds(ago), 0ns, kLongest);
 }
 
 }  // namespace
@@ -167,6 +188,10 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
     spread(text);
     return;
   }
+  if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_elsewhere)) {
+    take_where(peer, text);
+    return;
+  }
   Asked asked{.peer = peer, .context = 0, .sequence = 0, .call = {}};
   std::uint64_t words[2] = {};
   if (text.size() != sizeof asked.context + sizeof asked.sequence + sizeof words) {
@@ -179,24 +204,68 @@ void Engine::take_control(int peer, const Envelope& envelope, const transport::I
   asked.call = Call::unpack(words);
   if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_there)) {
     if (Operation* operation = find(asked.context, asked.sequence, peer)) operation->there.push_back(peer);
-  } else if (envelope.index == static_cast<std::uint32_t>(ControlKind::is_elsewhere)) {
-    elsewhere_[peer] =
-        Record{.context = asked.context, .sequence = asked.sequence, .call = asked.call, .ended = {}}.describe();
-  } else if (compare(asked)) {
+    return;
+  }
+  if (compare(asked)) {
     answer(asked);
   } else {
     if (asked.call.kind == CallKind::collective) asked_.push_back(asked);
-    say_where(peer);
+    if (parts_.board->last(parts_.rank)) say_where(peer, parts_.rank);
+  }
+  speak_for_neighbours(asked);
+}
+
+// To one that waits for `rank`, this one or one of its host, which is at something else.
+void Engine::say_where(int peer, int rank) {
+  if (failing_ || !gone_[peer].empty()) return;
+  Where where{.rank = rank};
+  if (const auto last = parts_.board->last(rank)) {
+    where.state = last->ended ? Where::State::has_ended : Where::State::is_in;
+    where.context = last->context;
+    where.sequence = last->sequence;
+    last->call.pack(where.call);
+    where.begun_ago = (now() - last->begun).count();
+    where.ended_ago = (now() - last->ended.value_or(now())).count();
+  }
+  tell(peer, ControlKind::is_elsewhere, std::string(reinterpret_cast<const char*>(&where), sizeof where));
+}
+
+// Of ranks that `trireme run` has started, it says what they did last.
+void Engine::speak_for_neighbours(const Asked& asked) {
+  if (parts_.board->watched() || routes_[asked.peer] != tcp_.get()) return;
+  std::vector<int> members;
+  {
+    const std::lock_guard lock(groups_mutex_);
+    if (const Group* const group = group_of(asked.context & ~kMessages)) members = group->members;
+  }
+  for (const int rank : members) {
+    if (rank == parts_.rank || routes_[rank] == tcp_.get()) continue;
+    const auto last = parts_.board->last(rank);
+    const bool is_in_it = last && asked.call.kind == CallKind::collective && last->context == asked.context &&
+                          last->sequence == asked.sequence;
+    if (!is_in_it && parts_.board->knows(rank, now())) say_where(asked.peer, rank);
   }
 }
 
-// To one that waits for this rank, which is at something else.
-void Engine::say_where(int peer) {
-  const auto last = parts_.board->last(parts_.rank);
-  if (!last || failing_ || !gone_[peer].empty()) return;
-  std::uint64_t words[2] = {};
-  last->call.pack(words);
-  tell(peer, ControlKind::is_elsewhere, packed(last->context, last->sequence, words));
+void Engine::take_where(int peer, const std::string& text) {
+  Where where;
+  if (text.size() == sizeof where) std::memcpy(&where, text.data(), sizeof where);
+  if (text.size() != sizeof where || where.rank < 0 || where.rank >= parts_.ranks ||
+      where.state > Where::State::has_ended) {
+    fail(ErrorKind::protocol, parts_.names[peer] + " sent an answer that makes no sense", {peer});
+    return;
+  }
+  Heard& heard = elsewhere_[where.rank];
+  heard.answered |= where.rank == peer;
+  heard.known = true;
+  heard.last.reset();
+  if (where.state == Where::State::begun_nothing) return;
+  heard.last = Record{.context = where.context,
+                      .sequence = where.sequence,
+                      .call = Call::unpack(where.call),
+                      .begun = time_before(where.begun_ago),
+                      .ended = {}};
+  if (where.state == Where::State::has_ended) heard.last->ended = time_before(where.ended_ago);
 }
 
 std::string Engine::packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
@@ -221,10 +290,14 @@ void Engine::ask_others(Operation& operation) {
   operation.there.clear();
   const std::string text = packed(operation.context, operation.sequence, operation.packed);
   const bool collective = operation.call.kind == CallKind::collective;
-  const std::span<const int> members = operation.group->members;
+  const Group& group = *operation.group;
   const bool last_time = operation.asks_at >= operation.deadline;
-  for (const int peer : collective ? members : members.subspan(operation.call.root, 1)) {
-    elsewhere_[peer].clear();
+  for (int rank = 0; rank < group.ranks(); ++rank) {
+    const int peer = group.members[rank];
+    const auto other_end = static_cast<int>(operation.call.root);
+    // Those of its host may have to speak for it.
+    if (!collective && rank != other_end && (!last_time || group.hosts[rank] != group.hosts[other_end])) continue;
+    elsewhere_[peer] = {};
     if (peer == parts_.rank || !gone_[peer].empty()) continue;
     const bool near = routes_[peer] != tcp_.get() || tcp_->is_connected(peer) || needs(operation, peer);
     if (near || last_time) tell(peer, ControlKind::asks, text);
@@ -380,7 +453,7 @@ std::vector<int> Engine::missing_in(const Operation& operation) const {
     if (peer == parts_.rank) continue;
     if (needs(operation, peer)) missing.push_back(peer);
     if (!is_there(peer)) absent.push_back(peer);
-    if (!is_there(peer) && elsewhere_[peer].empty()) silent.push_back(peer);
+    if (!is_there(peer) && !elsewhere_[peer].answered) silent.push_back(peer);
   }
   const bool some_answered = silent.size() < operation.group->members.size() - 1;
   const bool collective = operation.call.kind == CallKind::collective;
@@ -416,10 +489,12 @@ std::string Engine::waiting_for(const Operation& operation) const {
   std::vector<std::string> missing;
   for (const int peer : missing_in(operation)) missing.push_back(parts_.names[peer]);
   const auto waited = std::chrono::duration<double>(Clock::now() - operation.started).count();
-  return fmt::format("{} waited {:.1f} s in {} ({}) for {}; {}", parts_.names[parts_.rank], waited,
-                     operation.call.describe(), place_of(operation),
-                     missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")),
-                     what_others_do(operation));
+  return fmt::format(
+      "{} waited {:.1f} s in {} ({}) for {}; {}. See where {} (gdb -p PID on that host), or allow more time "
+      "(CallOptions::deadline, InitOptions::patience)",
+      parts_.names[parts_.rank], waited, operation.call.describe(), place_of(operation),
+      missing.empty() ? "what it sent to be taken" : fmt::format("{}", fmt::join(missing, ", ")),
+      what_others_do(operation), missing.size() == 1 ? "it is" : "they are");
 }
 
 // Those that are in the same operation only by their number, as there may be thousands.
@@ -450,20 +525,20 @@ std::string Engine::what_others_do(const Operation& operation) const {
 // What a rank did last, as far as is known here; empty: it is in that operation.
 std::string Engine::did_last(const Operation& operation, int peer) const {
   if (std::find(operation.there.begin(), operation.there.end(), peer) != operation.there.end()) return {};
-  const bool known = parts_.board->knows(peer, operation.started.time_since_epoch());
-  if (const auto last = known ? parts_.board->last(peer) : std::nullopt) {
-    const bool other_end = operation.call.kind == CallKind::collective ||
-                           (last->call.kind != operation.call.kind &&
-                            last->call.root == static_cast<std::uint64_t>(operation.group->rank));
-    if (last->context == operation.context && last->sequence == operation.sequence && other_end) return {};
-    const auto seconds_since = [](std::chrono::nanoseconds time) {
-      return std::chrono::duration<double>(Clock::now().time_since_epoch() - time).count();
-    };
-    if (last->ended) return fmt::format("ended {} {:.1f} s ago", last->describe(), seconds_since(*last->ended));
-    return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
-  }
-  if (!elsewhere_[peer].empty()) return fmt::format("was last in {}", elsewhere_[peer]);
-  return known ? "has begun nothing" : "has not answered";
+  const Heard& heard = elsewhere_[peer];
+  const bool on_board = parts_.board->knows(peer, operation.started.time_since_epoch());
+  const auto last = on_board ? parts_.board->last(peer) : heard.last;
+  if (!last) return on_board || heard.known ? "has begun nothing" : "has not answered";
+  const bool other_end =
+      operation.call.kind == CallKind::collective ||
+      (last->call.kind != operation.call.kind && last->call.root == static_cast<std::uint64_t>(operation.group->rank));
+  if (last->context == operation.context && last->sequence == operation.sequence && other_end) return {};
+  const auto seconds_since = [](std::chrono::nanoseconds time) {
+    return std::chrono::duration<double>(now() - time).count();
+  };
+  if (last->ended) return fmt::format("ended {} {:.1f} s ago", last->describe(), seconds_since(*last->ended));
+  if (!on_board) return fmt::format("was last in {}", last->describe());  // and may have ended it since
+  return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
 }
 
 }  // namespace trireme

@@ -26,6 +26,8 @@ constexpr auto kLongestPause = 200ms;
 constexpr auto kConnectPatience = 3s;
 // The server answers at once, if at all.
 constexpr auto kAskPatience = 1s;
+// Who serves the rendezvous finds it at once, unless its address is another host's. Names may take longer to be known.
+constexpr auto kOwnPatience = 15s;
 // From the end of a process's connections to that of its locks.
 constexpr auto kLockPatience = 100ms;
 
@@ -49,9 +51,11 @@ class Client::Connection {
     while (true) {
       const std::string why = try_to_meet(deadline);
       if (why.empty()) break;
-      if (Clock::now() + pause >= deadline) {
+      const bool astray = place_.serve && known_since_ && Clock::now() >= *known_since_ + kOwnPatience;
+      if (astray || Clock::now() + pause >= deadline) {
         throw TimeoutError(fmt::format("rank {} did not find the rendezvous at {} within {}; the last try: {}. {}",
-                                       place_.rank, where_, in_seconds(patience), why, advice()));
+                                       place_.rank, where_, in_seconds(astray ? kOwnPatience : patience), why,
+                                       advice()));
       }
       std::this_thread::sleep_for(pause);
       pause = std::min<std::chrono::milliseconds>(pause * 2, kLongestPause);
@@ -156,7 +160,9 @@ class Client::Connection {
   std::string try_to_meet(Clock::time_point deadline) {
     std::string why;
     try {
-      for (const Address& address : resolve(place_.host, find_server())) {
+      const std::vector<Address> addresses = resolve(place_.host, find_server());
+      if (!known_since_) known_since_ = Clock::now();
+      for (const Address& address : addresses) {
         try {
           const auto patience = std::clamp<Clock::duration>(deadline - Clock::now(), 100ms, kConnectPatience);
           channel_.emplace(connect_to(address, Clock::now() + patience));
@@ -279,6 +285,7 @@ class Client::Connection {
   const bool has_own_secret_ = static_cast<bool>(guard_.secret);
   const std::string where_;
   std::string server_;
+  std::optional<Clock::time_point> known_since_;  // its address
   std::optional<Channel> channel_;
   std::string_view unread_;  // in the buffer
   std::array<char, std::size_t{64} * 1024> buffer_{};

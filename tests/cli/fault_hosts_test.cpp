@@ -100,6 +100,22 @@ TEST_F(HostFault, ARankStoppedOnAnotherHostIsNamedAtTheDeadline) {
   expect_said(ran, {"[0]", "[2]"}, {"for rank 1 ("});
 }
 
+// Nobody who started them could be asked: of a rank that is stopped, its neighbours tell the other host.
+TEST_F(HostFault, WhatARankStoppedOnAnotherHostDidLastIsToldByItsNeighbours) {
+  const std::string rank = fmt::format(
+      "RANK=$rank WORLD_SIZE=4 MASTER_ADDR=10.77.0.1 MASTER_PORT=29500 TMPDIR={0} XDG_RUNTIME_DIR={0} '{1}' run --name "
+      "{2} $((rank / 2)) '{3}' --stop 3 --after 300ms --deadline 3s",
+      scratch_ / ".", TRIREME_NETLAB, name(), program_);
+  const Ran ran = shell(fmt::format(
+      "for rank in 0 1 2 3; do {} & eval pid$rank=$!; done; wait $pid0 $pid1 $pid2; kill -9 $pid3; wait", rank));
+  const auto said = lines_with(ran.err, "for rank 3 (");
+  ASSERT_EQ(said.size(), 3U) << ran.err;
+  for (const std::string& line : said) {
+    EXPECT_TRUE(contains(line, "3 of 4 ranks are in it; rank 3 (")) << line;
+    EXPECT_TRUE(contains(line, ") ended operation ")) << line;
+  }
+}
+
 TEST_F(HostFault, RanksKilledAtRandomMomentsLeaveNobodyHanging) {
   const std::set<std::string> before = shared_files();
   std::mt19937 random(23);

@@ -214,6 +214,21 @@ INSTANTIATE_TEST_SUITE_P(
                           "NoEndOfALine", "head -c 2000000 /dev/zero | tr '\\0' x; sleep 1", 1, {"host b", "no end"}}),
     [](const auto& test) { return std::string(test.param.about); });
 
+// Whoever mends one of them wants to know of the others too; one that says nothing is not waited for.
+TEST(HostsRefuse, AllThatCantBeReachedAreNamed) {
+  const Agents agents;
+  const std::string agent = agents.script(
+      "unreachable",
+      R"(host=$1; shift; case $host in b) exit 255 ;; c) sleep 0.3; exit 255 ;; d) exec sleep 20 ;; esac; exec "$@")");
+  for (const char* const hosts : {"a:1,b:1,c:1", "a:1,b:1,c:1,d:1"}) {
+    const auto begin = Clock::now();
+    const Ran ran = run(launch(hosts, agent, "true"));
+    EXPECT_EQ(ran.status, 255) << ran.err;
+    for (const char* const host : {"host b: ", "host c: "}) EXPECT_EQ(lines_with(ran.err, host).size(), 1U) << ran.err;
+    EXPECT_LT(seconds_since(begin), 15);
+  }
+}
+
 TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
   const Agents agents;
   const PidFiles pids;

@@ -42,6 +42,17 @@ TEST(Missing, ServerGivesATimeoutThatSaysWhereAndWhatToCheck) {
             {"no-such-host.invalid"});
 }
 
+// Who serves would find itself at once: the address is another host's, and nobody need wait to be told.
+TEST(Missing, AddressOfRankZeroIsSaidLongBeforeItsPatienceEnds) {
+  const std::uint16_t port = std::optional<Server>(std::in_place, "127.0.0.1", 0, 1)->port();
+  Place place = place_at(port, 0, 4);
+  place.serve = true;
+  const auto start = Clock::now();
+  expect_in(message_of<TimeoutError>([&] { Client(place, 300s); }),
+            {"within 15 s", "MASTER_ADDR has to be a name or an address of this host"});
+  EXPECT_LT(seconds_since(start), 60);
+}
+
 TEST(Missing, AnswerGivesATimeoutToo) {
   const Descriptor mute = listen_at("127.0.0.1", 0);
   expect_in(message_of<TimeoutError>([&] { Client(place_at(local_port(mute), 0, 1), 300ms); }), {"does not answer"});
