@@ -142,6 +142,35 @@ TEST_F(Ssh, NoRankIsLeftWhenAHostIsCutOff) {
   expect_gone(all);
 }
 
+// Of others' launchers, on several hosts.
+void expect_hello_by(const Ran& ran, const std::string& starter) {
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_EQ(lines_with(ran.out, "of 4: the sum of 1000 elements is right").size(), 4U) << ran.out << ran.err;
+  EXPECT_EQ(lines_with(ran.err, fmt::format("started by {} as rank ", starter)).size(), 4U) << ran.err;
+}
+
+TEST_F(Ssh, MpirunOfOpenMpiStartsRanksOnSeveralHosts) {
+  if (run({"/bin/sh", "-c", "command -v mpirun.openmpi"}).status != 0) GTEST_SKIP() << "Open MPI is not installed";
+  const auto mpirun = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"timeout", "60", "mpirun.openmpi", "--allow-run-as-root", "--host", "a:2,b:2", "-x",
+                                 "TRIREME_LOG=info"});
+    words.emplace_back(TRIREME_HELLO);
+    return run(on("0", std::move(words)));
+  };
+  expect_hello_by(mpirun({"-x", "MASTER_ADDR=10.77.0.2", "-x", "MASTER_PORT=29500"}), "mpirun of Open MPI");
+  const Ran nowhere = mpirun({});
+  EXPECT_NE(nowhere.status, 0);
+  EXPECT_TRUE(contains(nowhere.err, "they need a place to meet")) << nowhere.err;
+}
+
+TEST_F(Ssh, MpirunOfMpichStartsRanksOnSeveralHosts) {
+  if (run({"/bin/sh", "-c", "command -v mpirun.mpich"}).status != 0) GTEST_SKIP() << "MPICH is not installed";
+  expect_hello_by(run(on("0", {"timeout", "60", "mpirun.mpich", "-localhost", "10.77.0.1", "-hosts", "a:2,b:2", "-genv",
+                               "TRIREME_LOG", "info", "-genv", "MASTER_ADDR", "10.77.0.2", "-genv", "MASTER_PORT",
+                               "29500", TRIREME_HELLO})),
+                  "mpirun of MPICH");
+}
+
 TEST_F(Ssh, HostsThatCantBeReachedAreNamedWithWhatSshSays) {
   const Ran nobody = run(launch("a:1,nobody:1,unknown.invalid:1", {"true"}));
   EXPECT_EQ(nobody.status, 255) << nobody.err;

@@ -58,8 +58,10 @@ TEST(Starters, Mpich) {
 
 TEST(Starters, Torchrun) {
   if (!is_installed("torchrun")) GTEST_SKIP() << "torchrun is not installed";
+  const TemporaryFolder logs;  // it would leave them behind
   // PyTorch 1.13 with Python 3.11 fails without values for -r and -t. Its agent gets a port of the system's choice.
-  expect_all(run_script("torchrun -r 1 -t 1 --rdzv_backend c10d --rdzv_endpoint localhost:0 --nproc_per_node 4 "
+  expect_all(run_script("torchrun --log_dir " + logs / "." +
+                        " -r 1 -t 1 --rdzv_backend c10d --rdzv_endpoint localhost:0 --nproc_per_node 4 "
                         "--no_python " TRIREME_HELLO),
              4, "torchrun");
 }
