@@ -284,6 +284,31 @@ TEST_P(Gone, WhoIsMissingFromASplitIsNamedWithIt) {
   EXPECT_TRUE(has(said[1], "barrier (operation 0 of the communicator of ranks 1 and 3) for rank 3")) << said[1];
 }
 
+// It does not answer itself, and nobody has started these ranks who could be asked: its neighbours say what it did last.
+TEST(Neighbours, SpeakForARankOfAnotherHostThatIsInItsOwnCode) {
+  const auto expect_told = [](const std::string& said) {
+    EXPECT_EQ(said.find("TimeoutError"), 0) << said;
+    EXPECT_TRUE(has(said, " for rank 3 (")) << said;
+    EXPECT_TRUE(has(said, ") ended operation 0, barrier")) << said;
+    EXPECT_FALSE(has(said, "has not answered")) << said;
+  };
+  const auto all_but_the_last = [](const std::function<void(Communicator&)>& work) {
+    Cluster cluster(Way::two_hosts, 4, 60s);
+    return cluster.outcomes([&](Communicator& world) {
+      world.barrier();
+      if (world.rank() != 3) work(world);
+    });
+  };
+  const auto collective = all_but_the_last([](Communicator& world) { world.barrier({.deadline = 1500ms}); });
+  for (const int rank : {0, 1, 2}) expect_told(collective[rank]);
+  const auto message = all_but_the_last([](Communicator& world) {
+    std::vector<float> data(10);
+    if (world.rank() == 1) return;
+    world.receive(data, 3, {.deadline = world.rank() == 0 ? 1500ms : 20s});
+  });
+  expect_told(message[0]);
+}
+
 // An exception is not kept back by what it leaves under way; the others hear of it.
 TEST_P(Gone, ExceptionsLeaveTheScopeOfHandles) {
   Cluster cluster(GetParam(), 2, 60s);
