@@ -176,10 +176,11 @@ std::vector<std::string> clauses_of(const std::string& message) {
   text = tidy(text + ' ');
   std::vector<std::string> clauses;
   for (std::string_view rest = text; !rest.empty();) {
-    const std::size_t end = std::min({rest.find("..."), rest.find(": "), rest.find("; "), rest.size()});
+    const std::size_t end =
+        std::min({rest.find("..."), rest.find(". "), rest.find(": "), rest.find("; "), rest.size()});
     const std::string clause = trimmed(rest.substr(0, end));
     if (std::any_of(clause.begin(), clause.end(), is_letter)) clauses.push_back(clause);
-    rest.remove_prefix(std::min(rest.size(), end + (rest.substr(end).starts_with('.') ? 3 : 2)));
+    rest.remove_prefix(std::min(rest.size(), end + (rest.substr(end).starts_with("...") ? 3 : 2)));
   }
   return clauses;
 }
