@@ -48,6 +48,7 @@ class Agent final : public Host {
   void look_at_children() override;
   std::optional<Clock::time_point> wake_at() const override;
   bool ready() const override { return found_.has_value(); }
+  bool failed() const override { return failed_; }
   void start(const Share& share) override;
   std::vector<int> running() const override { return running_; }
   bool quiet() const override { return quiet_; }

@@ -89,6 +89,8 @@ class Host {
 
   /// Whether ranks can be started.
   virtual bool ready() const = 0;
+  /// It will never be ready(): events.failed has said why.
+  virtual bool failed() const { return false; }
   virtual void start(const Share& share) = 0;
 
   /// The ranks that have not ended.

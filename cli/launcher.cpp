@@ -98,7 +98,7 @@ class Launcher {
       logbook_.close({.status = status_,
                       .failed_at = failed_at_,
                       .signal = ended_by_,
-                      .kept_others_from_meeting = server_->culprit()},
+                      .kept_others_from_meeting = server_->culprits()},
                      *err_);
     }
     return status_;
@@ -110,8 +110,7 @@ class Launcher {
     int ranks = 0;
     int first = 0;  // of them
     std::unique_ptr<Host> host{};
-    Agent* agent = nullptr;  // if it is elsewhere
-    bool failed = false;
+    Agent* agent = nullptr;           // if it is elsewhere
     Clock::time_point asked_until{};  // what comes of others by then is passed on
 
     bool has(int rank) const { return rank >= first && rank < first + ranks; }
@@ -255,7 +254,7 @@ class Launcher {
   // Before anything is started.
   bool all_have_answered() const {
     return std::all_of(places_.begin(), places_.end(),
-                       [](const Place& place) { return place.failed || place.host->ready(); });
+                       [](const Place& place) { return place.host->failed() || place.host->ready(); });
   }
 
   bool pending() const { return out_.pending() || err_->pending(); }
@@ -311,10 +310,12 @@ class Launcher {
     const auto now = Clock::now();
     if (timeout_at_ && now >= *timeout_at_) {
       timeout_at_.reset();
-      if (!(started_ && all_ended()) && !ending_) {
+      if (!ending_ && status_ != 0) {  // The others are not what it is over for.
+        end_all();
+      } else if (!(started_ && all_ended()) && !ending_) {
         say(fmt::format("the time of {} is over; ending all ranks", format_time(*options_.timeout)));
         status_ = kTimedOut;
-        if (!failed_at_) failed_at_ = now;
+        failed_at_ = now;
         note_who_is_awaited();
         end_all();
       }
@@ -395,7 +396,6 @@ class Launcher {
   void lose_ranks_of(const std::string& host, Loss loss) {
     for (Place& place : places_) {
       if (place.name != host) continue;
-      place.failed = true;
       if (!started_) return;
       for (int number = place.first; number < place.first + place.ranks; ++number) {
         if (!logbook_.of(number).fate.empty()) continue;

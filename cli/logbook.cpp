@@ -50,8 +50,8 @@ void Logbook::close(const Ending& ending, Sink& err) {
   stragglers_.settle();  // and therefore counts now
   for (RankReport& rank : ranks_) rank.seen = ending.failed_at.value_or(Clock::now()).time_since_epoch();
   const bool known = std::ranges::any_of(ranks_, &RankReport::kept_others_from_meeting);
-  if (const int culprit = ending.kept_others_from_meeting; !known && culprit >= 0) {
-    ranks_[culprit].kept_others_from_meeting = true;
+  if (!known) {
+    for (const int culprit : ending.kept_others_from_meeting) ranks_[culprit].kept_others_from_meeting = true;
   }
   if (ending.failed_at) mark_causes(ranks_);
   // Ranks that have not even come to a collective are told of too, but not a program that is not there.

@@ -30,7 +30,7 @@ class Logbook {
     int status = 0;                                   ///< of the run
     std::optional<Clock::time_point> failed_at = {};  ///< the first rank or host, or the time was over
     int signal = 0;                                   ///< that all ranks got; 0: none
-    int kept_others_from_meeting = -1;                ///< a rank, as the rendezvous saw it; -1: none
+    std::vector<int> kept_others_from_meeting = {};   ///< ranks, as the rendezvous saw it
   };
   /// Writes the report where it belongs, if there is anything to tell: to `err`, and to a file.
   void close(const Ending& ending, Sink& err);

@@ -80,9 +80,13 @@ bool is_passed_on(std::string_view variable) {
   return false;
 }
 
-// The launcher itself has to know these, and gives them to all ranks.
-void refuse_guard(const std::string& variable) {
+// The launcher itself has to know these, or to set them, and gives them to all ranks.
+void refuse_own(const std::string& variable) {
   const std::string name = variable.substr(0, variable.find('='));
+  for (const char* const own : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+                                "TRIREME_RENDEZVOUS", "TRIREME_BOARD"}) {
+    if (name == own) throw UsageError(fmt::format("run: --env {}: 'trireme run' sets it itself, for each rank", name));
+  }
   if (name == "TRIREME_ENCRYPT") {
     throw UsageError(fmt::format("run: --env {}: the launcher and all ranks have to do the same: use --encrypt", name));
   }
@@ -110,7 +114,7 @@ std::vector<std::string> variables_of(const Options& options, bool elsewhere) {
     if (variable.empty() || variable.front() == '=') {
       throw UsageError(fmt::format("run: --env '{}': a variable has a name, as in --env NAME=1", variable));
     }
-    refuse_guard(variable);
+    refuse_own(variable);
     if (variable.find('=') != std::string::npos) {
       set(variable);
     } else if (const char* const value = std::getenv(variable.c_str())) {  // NOLINT(concurrency-mt-unsafe): as it was
@@ -153,6 +157,9 @@ void choose_hosts(const Options& options, Launch& launch_options) {
     throw UsageError(fmt::format("run: -n {} is beyond reason: give 1 to {} ranks", launch_options.ranks, kMostRanks));
   }
   launch_options.agent = words_of(options.agent);
+  if (launch_options.agent.empty() && options.command->get_option("--agent")->count() > 0) {
+    throw UsageError("run: --agent is empty: give a command that is called with a host and a command to run there");
+  }
   launch_options.agent_program =
       options.agent_program.empty() ? std::filesystem::read_symlink("/proc/self/exe").string() : options.agent_program;
   launch_options.interface = options.interface;
@@ -166,7 +173,6 @@ void choose_hosts(const Options& options, Launch& launch_options) {
 int run_program(const Options& options) {
   Launch launch_options;
   launch_options.command = options.command->remaining();
-  choose_hosts(options, launch_options);
   const bool dashes = !launch_options.command.empty() && launch_options.command.front() == "--";
   if (dashes) launch_options.command.erase(launch_options.command.begin());
   if (launch_options.command.empty()) {
@@ -176,6 +182,7 @@ int run_program(const Options& options) {
     throw UsageError(
         fmt::format("run: no option is called '{}'; see 'trireme run --help'", launch_options.command.front()));
   }
+  choose_hosts(options, launch_options);
   launch_options.prefix = !options.no_prefix;
   launch_options.pin = !options.no_pin;
   launch_options.encrypt = options.encrypt;

@@ -63,10 +63,12 @@ std::unique_ptr<rendezvous::Server> serve(const std::string& host, const rendezv
       return std::make_unique<rendezvous::Server>(host, static_cast<std::uint16_t>(port), ranks,
                                                   rendezvous::Meetings::many, "trireme run", guard);
     } catch (const rendezvous::PortInUse&) {
-      if (ports.first == ports.last) throw;
+      if (ports.first == 0) throw;
       if (port == ports.last) {
         throw SystemError(
-            fmt::format("all ports from {} to {} are in use here: allow more (--ports)", ports.first, ports.last));
+            fmt::format("all ports from {} to {} are in use here: allow more (--ports), one for each rank of a host "
+                        "and one for the launcher",
+                        ports.first, ports.last));
       }
     }
   }

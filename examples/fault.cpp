@@ -24,7 +24,7 @@ constexpr const char* kUsage =
     "  --stray R      rank R goes on without the others, in its own code\n"
     "  --slow R       rank R comes 20 ms late to every operation\n"
     "  --after TIME   when that happens (1s); a slow rank is so from the start\n"
-    "  --deadline TIME  how long an operation may take (60s)\n"
+    "  --deadline TIME  how long an operation, or the start, may take (60s)\n"
     "  --for TIME     end in the orderly way after that time\n";
 
 using Clock = std::chrono::steady_clock;
@@ -68,7 +68,6 @@ void do_wrong(const std::string& fault) {
 void run(trireme::Communicator& world, const Options& options) {
   constexpr int kHistory = 16;  // operations that the report shows: nothing goes wrong before
   const auto begin = Clock::now();
-  const auto deadline = std::chrono::duration_cast<std::chrono::milliseconds>(options.deadline);
   std::vector<float> values(1000, 1.0F);
   for (int rounds = 0;; ++rounds) {
     const trireme::Seconds time = Clock::now() - begin;
@@ -78,7 +77,7 @@ void run(trireme::Communicator& world, const Options& options) {
     if (mine && options.fault == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(20));
     // Rank 0 says when it is time to end, so that all do.
     values[0] = world.rank() == 0 && time >= options.duration ? 1.0F : 0.0F;
-    world.allreduce(values, trireme::Op::max, {.deadline = deadline});
+    world.allreduce(values, trireme::Op::max);
     if (values[0] == 1.0F) break;
   }
 }
@@ -98,7 +97,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    trireme::Communicator world = trireme::init();
+    trireme::Communicator world =
+        trireme::init({.patience = std::chrono::duration_cast<std::chrono::milliseconds>(options.deadline)});
     if (options.rank >= world.ranks()) {
       std::fprintf(stderr, "there is no rank %d among %d\n", options.rank, world.ranks());
       return 2;

@@ -38,6 +38,9 @@ constexpr auto kLook = 10ms;
 constexpr auto kNews = 300ms;
 constexpr auto kAnswers = 1s;
 
+/// How long before a deadline the others are asked for the last time.
+constexpr auto kLastAnswers = 2s;
+
 /// Of what several ranks have found: the gravest, and of two of a kind the one that says how a process ended, or else
 /// that says more.
 bool is_better(const std::string& news, const std::string& than) {
@@ -285,13 +288,16 @@ void Engine::answer(const Asked& asked) {
 }
 
 void Engine::ask_others(Operation& operation) {
-  const auto waited = Clock::now() - operation.started;
-  operation.asks_at = Clock::now() + std::max<Clock::duration>(waited, 1s);
+  // Ever more rarely, and once more shortly before the deadline: what is said then should be true then.
+  const auto now = Clock::now();
+  const auto last = std::max(operation.started + operation.patience / 3, operation.deadline - kLastAnswers);
+  const bool last_time = now >= last;
+  const auto next = now + std::max<Clock::duration>(now - operation.started, 1s);
+  operation.asks_at = last_time ? operation.deadline : std::min(next, last);
   operation.there.clear();
   const std::string text = packed(operation.context, operation.sequence, operation.packed);
   const bool collective = operation.call.kind == CallKind::collective;
   const Group& group = *operation.group;
-  const bool last_time = operation.asks_at >= operation.deadline;
   for (int rank = 0; rank < group.ranks(); ++rank) {
     const int peer = group.members[rank];
     const auto other_end = static_cast<int>(operation.call.root);
@@ -384,7 +390,7 @@ void Engine::garbled(int peer, const std::string& why) {
 
 void Engine::closed(int peer) {
   if (gone_[peer].empty()) left_[peer] = true;
-  lost(peer, "it closed its communicator");
+  lost(peer, "it closed its communicator: it made fewer calls than others, or failed");
 }
 
 // How it ended is known best to who started it, and a moment later than that it did.

@@ -119,21 +119,23 @@ class Client::Connection {
     return place.notice.empty() ? format_host_and_port(place.host, place.port) : place.host;
   }
 
+  // What to do about it if the server is not found.
   const char* advice() const {
     if (place_.started_by == "trireme run") {
       return "Check that 'trireme run' is still there, and that this process can reach that address";
+    }
+    if (!known_since_ && place_.notice.empty()) {
+      return "MASTER_ADDR has to be a name or an address of the host of rank 0 that this host knows, too";
     }
     if (place_.serve && place_.notice.empty()) {
       return "This is rank 0, where the others are to find it: MASTER_ADDR has to be a name or an address of this host";
     }
     if (!place_.notice.empty()) {
       return "Check that rank 0 runs, and on this host; for ranks on several, set MASTER_ADDR and MASTER_PORT, the "
-             "same "
-             "for all";
+             "same for all";
     }
     return "Check that rank 0 runs, that MASTER_ADDR and MASTER_PORT are the same for all ranks, and that no firewall "
-           "is "
-           "in between";
+           "is in between";
   }
 
   // Where the server listens, as far as that is known by now, and by what secret.
@@ -191,7 +193,8 @@ class Client::Connection {
     try {
       guard_.secret ? prove(hello, deadline) : welcome(hear_answer(Kind::welcome, deadline));
     } catch (const ProtocolError& error) {
-      throw ProtocolError(fmt::format("what listens at {} is no rendezvous of Trireme: {}", where_, error.what()));
+      throw ProtocolError(fmt::format("what listens at {} is no rendezvous of Trireme: {}{}", where_, error.what(),
+                                      is_visitor() ? "" : fmt::format(". {}", advice())));
     }
     channel_->reader.expect_at_most(sizeof(std::uint32_t) * 2 +
                                     static_cast<std::size_t>(place_.ranks) * (sizeof(std::uint64_t) + kMostBlobBytes));
@@ -268,9 +271,11 @@ class Client::Connection {
       cursor.u32();
       missing = printable(cursor.rest());
     }
-    const Failure failure{Failure::Type::timeout,
-                          fmt::format("exchange {} of the rendezvous at {} was not complete after {}: {}", exchange_,
-                                      where_, in_seconds(waited), missing)};
+    const Failure failure{
+        Failure::Type::timeout,
+        fmt::format("exchange {} of the rendezvous at {} was not complete after {}: {}. See what they do (gdb -p PID), "
+                    "or allow more time (InitOptions::patience)",
+                    exchange_, where_, in_seconds(waited), missing)};
     channel_->send(frame(Kind::gave_up, failure));
     fail(failure);
   }

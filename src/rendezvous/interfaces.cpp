@@ -114,6 +114,11 @@ std::vector<std::string> choose_addresses(const std::string& choice, const std::
     there_are += fmt::format("{}{} ({})", there_are.empty() ? "" : ", ", one.name, one.number);
   }
   if (!numbers.empty() || choice.empty()) return numbers;
+  const auto number = parse_number(choice.substr(0, choice.find('/')));
+  if (number && !parse_network(choice)) {
+    throw UsageError(
+        fmt::format("the interface '{}' is no network: an address is followed by / and 0 to {}", choice, number->bits));
+  }
   throw UsageError(fmt::format(
       "no address of this host is taken by the interface '{}'; it may be a name, an address, a network as in "
       "10.0.0.0/8, or ^NAME for all others; here are {}",

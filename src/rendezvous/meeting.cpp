@@ -73,17 +73,17 @@ void Meeting::leave(int rank) {
 
 void Meeting::lose(int rank, const std::string& how) {
   go(rank);
-  fail({Failure::Type::peer, fmt::format("{} {}", name(rank), how)}, rank);
+  fail({Failure::Type::peer, fmt::format("{} {}", name(rank), how)}, {rank});
 }
 
 void Meeting::give_up(int rank, const Failure& failure) {
-  fail({failure.type, fmt::format("{} gave up: {}", name(rank), failure.text)});
+  fail({failure.type, fmt::format("{} gave up: {}", name(rank), failure.text)}, waited_for());
 }
 
-void Meeting::fail(Failure failure, int culprit) {
+void Meeting::fail(Failure failure, std::vector<int> culprits) {
   if (failure_) return;
   failure_ = std::move(failure);
-  culprit_ = culprit;
+  culprits_ = std::move(culprits);
 }
 
 Meeting::Absent Meeting::absent() const {
@@ -93,6 +93,11 @@ Meeting::Absent Meeting::absent() const {
     if (members_[rank].presence == Presence::present && !members_[rank].given) absent.idle.push_back(rank);
   }
   return absent;
+}
+
+std::vector<int> Meeting::waited_for() const {
+  auto [awaited, idle] = absent();
+  return awaited.empty() ? idle : awaited;
 }
 
 std::string Meeting::missing() const {
@@ -117,9 +122,10 @@ void Meeting::fail_if_hopeless() {
   if (given_ == 0 || all_there || failure_) return;
   for (int rank = 0; rank < ranks(); ++rank) {
     if (members_[rank].presence != Presence::gone || members_[rank].given) continue;
-    fail({Failure::Type::peer, fmt::format("{} left before exchange {} of the rendezvous, in which others wait for it",
+    fail({Failure::Type::peer, fmt::format("{} left before exchange {} of the rendezvous, in which others wait for it: "
+                                           "its own lines say why",
                                            name(rank), exchange_)},
-         rank);
+         {rank});
     return;
   }
 }

@@ -22,8 +22,8 @@ class Meeting {
   const std::string& who(int rank) const { return members_[rank].who; }
   std::uint32_t exchange() const { return exchange_; }
   const std::optional<Failure>& failure() const { return failure_; }
-  /// Whom the failure comes from; -1: nobody in particular.
-  int culprit() const { return culprit_; }
+  /// Whom the failure comes from; none: nobody in particular.
+  const std::vector<int>& culprits() const { return culprits_; }
 
   /// Ranks that have not come yet.
   int awaited() const { return awaited_; }
@@ -44,11 +44,11 @@ class Meeting {
   /// A rank goes without a word, or is sent away; `how` completes "rank 3 (host:1234) ...".
   void lose(int rank, const std::string& how);
 
-  /// A rank could not wait any longer.
+  /// A rank could not wait any longer for those that are absent.
   void give_up(int rank, const Failure& failure);
 
-  /// The meeting can't go on, for that rank if any.
-  void fail(Failure failure, int culprit = -1);
+  /// The meeting can't go on, for those ranks if any.
+  void fail(Failure failure, std::vector<int> culprits = {});
 
   /// Those that the others wait for: they have not come, or not to the present exchange.
   struct Absent {
@@ -56,6 +56,8 @@ class Meeting {
     std::vector<int> idle{};
   };
   Absent absent() const;
+  /// Those of them that count: who has not come at all keeps the others from going on, too.
+  std::vector<int> waited_for() const;
 
   /// "ranks 3 and 5 to 9 have not come; rank 2 (host:1234) is there, but ..."
   std::string missing() const;
@@ -76,7 +78,7 @@ class Meeting {
 
   std::vector<Member> members_;
   std::optional<Failure> failure_;
-  int culprit_ = -1;
+  std::vector<int> culprits_;
   std::uint32_t exchange_ = 0;
   int awaited_ = ranks();
   int present_ = 0;

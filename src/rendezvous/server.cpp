@@ -338,7 +338,7 @@ void Server::tell_ended(int rank, const std::string& who, const std::string& how
   loop_->tell_ended(rank, who, how, ran);
 }
 
-int Server::culprit() const { return loop_->culprit(); }
+std::vector<int> Server::culprits() const { return loop_->culprits(); }
 
 std::vector<int> Server::awaited() const { return loop_->awaited(); }
 

@@ -47,8 +47,8 @@ class Server {
   /// wait for it hear of it at once.
   void tell_ended(int rank, const std::string& who, const std::string& how, Ran ran = Ran::yes);
 
-  /// The rank that the first meeting that failed was ended by; -1: none, or nobody in particular.
-  int culprit() const;
+  /// The ranks that the first meeting failed for; none: it did not, or for nobody in particular.
+  std::vector<int> culprits() const;
 
   /// Those that others wait for at present: they have not come, or have come and do not go on.
   std::vector<int> awaited() const;

@@ -34,7 +34,10 @@ class Server::Loop {
   Loop& operator=(const Loop&) = delete;
 
   std::uint16_t port() const { return port_; }
-  int culprit() const { return culprit_; }
+  std::vector<int> culprits() {
+    const std::lock_guard lock(mutex_);
+    return culprits_;
+  }
   int strangers() const { return strangers_count_; }
 
   void tell_ended(int rank, const std::string& who, const std::string& how, Ran ran);
@@ -114,7 +117,10 @@ class Server::Loop {
   void part(Connection& connection, Way way);
   void fail_if_one_ended(Session& session);
   void tell_failure(Session& session) {
-    if (culprit_ < 0) culprit_ = session.meeting.culprit();
+    {
+      const std::lock_guard lock(mutex_);
+      if (culprits_.empty()) culprits_ = session.meeting.culprits();
+    }
     send_to_all(session, frame(Kind::failure, *session.meeting.failure()));
   }
   std::string missing(const Session& session) const;
@@ -127,7 +133,6 @@ class Server::Loop {
   const std::size_t most_strangers_;
   const Guard guard_;
   Doorman doorman_;  // the thread's own
-  std::atomic<int> culprit_ = -1;
   std::atomic<int> strangers_count_ = 0;
   const bool many_;
   const std::string name_;
@@ -139,6 +144,7 @@ class Server::Loop {
   std::atomic<bool> stops_{false};
   std::mutex mutex_;
   std::vector<Ended> told_;
+  std::vector<int> culprits_;
   std::vector<std::promise<std::vector<int>>> questions_;  // who is awaited
 
   // The thread's own.

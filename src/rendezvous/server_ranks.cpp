@@ -244,7 +244,7 @@ void Server::Loop::fail_if_one_ended(Session& session) {
                           ended.how == "exited with status 0" ? "does it call init()?" : "its own lines say why");
     }
     session.meeting.fail({Failure::Type::peer, fmt::format("rank {} ({}) {}{}", rank, ended.who, ended.how, after)},
-                         rank);
+                         {rank});
     tell_failure(session);
     return;
   }

@@ -174,10 +174,10 @@ Descriptor listen_at(const Address& address) {
     if (socket) return socket;
     if (errno != EADDRINUSE) fail("Could not listen at " + address.text());
   }
-  throw SystemError(fmt::format(
-      "All ports from {} to {} are in use here: allow more (--ports or TRIREME_PORTS), one for each rank of "
-      "a host and one for the launcher",
-      ports.first, ports.last));
+  throw SystemError(
+      fmt::format("all ports from {} to {} are in use here, by ranks of this job or by others: allow more (--ports or "
+                  "TRIREME_PORTS), one for each rank of a host and one for the launcher",
+                  ports.first, ports.last));
 }
 
 Descriptor begin_connection(const Address& address) {

@@ -38,7 +38,7 @@ static_assert(std::endian::native == std::endian::little);
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 
 inline constexpr std::uint64_t kMagic = 0x00454d4552495254;  // "TRIREME"
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 
 enum class Stage : std::uint32_t { hello = 1, challenge, proof, answer, refusal };
 

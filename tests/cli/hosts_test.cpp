@@ -227,6 +227,16 @@ TEST(HostsRefuse, AllThatCantBeReachedAreNamed) {
     for (const char* const host : {"host b: ", "host c: "}) EXPECT_EQ(lines_with(ran.err, host).size(), 1U) << ran.err;
     EXPECT_LT(seconds_since(begin), 15);
   }
+  // The time is over before it is given up on the host that says nothing.
+  const Ran late = run(launch("a:1,b:1,d:1", agent, "true", {"--timeout", "1s"}));
+  EXPECT_EQ(late.status, 255) << late.err;
+  EXPECT_FALSE(contains(late.err, "is over")) << late.err;
+}
+
+TEST(HostsRefuse, AnAgentThatIsNotThere) {
+  const Ran ran = run(launch("a:1,b:1", "./nonesuch", "true"));
+  EXPECT_EQ(ran.status, 127) << ran.err;
+  for (const char* const host : {"host a: ", "host b: "}) EXPECT_EQ(lines_with(ran.err, host).size(), 1U) << ran.err;
 }
 
 TEST(HostsRefuse, AProgramThatOneOfThemDoesNotHave) {
@@ -269,6 +279,8 @@ TEST(HostsRefuse, WrongUse) {
   expect_refused({"-n", "2", "--agent", "ssh"}, "--hosts");
   expect_refused({"--hosts", "a", "--ports", "5"}, "20000-20100");
   expect_refused({"--hosts", "a", "--interface", "nonesuch0"}, "nonesuch0");
+  expect_refused({"--hosts", "a", "--interface", "10.0.0.0/99"}, "followed by / and 0 to 32");
+  expect_refused({"--hosts", "a", "--agent", ""}, "--agent is empty");
 }
 
 TEST(HostsRefuse, MoreRanksThanSlots) { expect_refused({"-n", "5", "--hosts", "a:2,b:2"}, "more than the 4 ranks"); }
@@ -338,7 +350,7 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const rendezvous::Server other("", 0, 1);
   const Ran ran = run(launch("a:1", agents.plain(), "true", {"--ports", fmt::format("{0}-{0}", other.port())}));
   EXPECT_EQ(ran.status, 2);
-  EXPECT_TRUE(contains(ran.err, "has that port: choose another")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, fmt::format("all ports from {0} to {0} are in use here", other.port()))) << ran.err;
   // Several are tried one after the other.
   std::unique_ptr<rendezvous::Server> first;
   std::unique_ptr<rendezvous::Server> second;
@@ -360,7 +372,8 @@ TEST(Hosts, SayThatAllPortsAreTaken) {
   const Ran ranks = run({TRIREME_PROGRAM, "run", "-n", "2", "--timeout", "60s", "--env", "TRIREME_TRANSPORT=tcp",
                          "--env", fmt::format("TRIREME_PORTS={0}-{0}", other.port()), TRIREME_HELLO});
   EXPECT_EQ(ranks.status, 1);
-  EXPECT_TRUE(contains(ranks.err, "are in use here: allow more (--ports or TRIREME_PORTS)")) << ranks.err;
+  EXPECT_TRUE(contains(ranks.err, "are in use here, by ranks of this job or by others: allow more (--ports or"))
+      << ranks.err;
 }
 
 }  // namespace

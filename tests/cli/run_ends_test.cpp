@@ -99,6 +99,13 @@ TEST(RunEnds, AfterTheTimeout) {
   EXPECT_EQ(run_ranks(2, "exit 0", {"--timeout", "100s"}).status, 0);
 }
 
+// They are being ended already when the time is over.
+TEST(RunEnds, WithTheStatusOfTheFirstToFailThoughTheTimeIsOver) {
+  const Ran ran = run_ranks(2, "[ $RANK = 1 ] && { sleep 1; exit 9; }; trap '' TERM; while :; do sleep 1; done",
+                            {"--timeout", "1500ms", "--grace", "1s"});
+  EXPECT_EQ(ran.status, 9) << ran.err;
+}
+
 TEST(RunEnds, WithAReportEvenIfNoCollectiveWasCalled) {
   const TemporaryFolder folder;
   const std::string file = folder / "report.json";
@@ -263,6 +270,19 @@ TEST(RunReport, NamesWhoDidNotComeWhenTheTimeIsOver) {
   ASSERT_EQ(named.size(), 1U) << ran.err;
   EXPECT_TRUE(squeezed(named[0]).starts_with("* 1 ")) << ran.err;
   EXPECT_EQ(lines_with(ran.err, "nothing: it called no collective").size(), 2U) << ran.err;
+}
+
+// The others do not wait for it for ever, and fail before it does.
+TEST(RunReport, NamesWhoDidNotComeWhenTheOthersGiveUp) {
+  const Ran ran = run_ranks(3, fmt::format("[ $RANK = 1 ] && exec sleep 100; exec '{}' --deadline 1s", TRIREME_FAULT));
+  EXPECT_EQ(ran.status, 1) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "was not complete after 1")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "rank 1 has not come")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "InitOptions::patience")) << ran.err;
+  const auto named = lines_with(ran.err, "nothing: the others waited for it where ranks meet");
+  ASSERT_EQ(named.size(), 1U) << ran.err;
+  EXPECT_TRUE(squeezed(named[0]).starts_with("* 1 ")) << ran.err;
+  EXPECT_EQ(lines_with(ran.err, "*").size(), 2U) << ran.err;  // it alone, and what a star is
 }
 
 }  // namespace

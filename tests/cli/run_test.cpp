@@ -353,6 +353,11 @@ TEST(RunRefuses, WrongUse) {
               fmt::format("run: --env {}: the launcher needs it too", name));
     }
   }
+  for (const std::string name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TRIREME_RENDEZVOUS"}) {
+    refuses({"-n", "2", "--env", name + "=1", "true"},
+            fmt::format("run: --env {}: 'trireme run' sets it itself", name));
+  }
+  refuses({"--rank", "2", "true"}, "no option is called '--rank'");
   const Ran help = run({TRIREME_PROGRAM, "run", "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_TRUE(contains(help.out, "trireme run -n 4 ./program"));

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace trireme::test {
@@ -131,6 +132,24 @@ TEST_P(Faulty, WhoIsKilledIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(Collectives, Faulty, ::testing::ValuesIn(kEvery),
                          [](const auto& test) { return std::string(to_string(test.param)); });
+
+// It comes after it was asked where it is, so that what it sends first is the answer.
+TEST(FaultyAnswer, ThatIsCutIsRefused) {
+  Cluster cluster(Way::tcp, 2, 60s, [&](int rank) -> std::optional<FaultPlan> {
+    if (rank == 0) return std::nullopt;
+    return FaultPlan{.faults = {{.kind = Fault::Kind::truncate}}};
+  });
+  const std::vector<std::string> said = cluster.outcomes([&](Communicator& world) {
+    std::vector<float> data(10);
+    if (world.rank() == 0) world.barrier({.deadline = 20s});
+    std::this_thread::sleep_for(1s);
+    world.receive(data, 0);
+  });
+  for (const std::string& each : said) {
+    EXPECT_TRUE(each.starts_with("ProtocolError: rank 1 ")) << each;
+    EXPECT_NE(each.find("sent an answer that makes no sense"), std::string::npos) << each;
+  }
+}
 
 // Which number a split has is not for the test to know, so the stranger tries some.
 TEST(FaultySplit, WhoIsNoMemberIsRefused) {

@@ -245,14 +245,14 @@ TEST(TcpSecrets, AreNotEnoughWhereAllIsEncrypted) {
 }
 
 TEST(TcpVersions, ThatDifferAreNamedOnBothSides) {
-  const std::string mine = std::string(build_name()) + " (version 3 of what TCP carries)";
-  const std::string theirs = "Trireme 9.9 (version 4 of what TCP carries)";
+  const std::string mine = std::string(build_name()) + " (version 4 of what TCP carries)";
+  const std::string theirs = "Trireme 9.9 (version 5 of what TCP carries)";
   std::vector<std::string> notices;
   Guard noting;
   noting.notice = [&](const std::string& text) { notices.push_back(text); };
   TcpCluster cluster(2, 1, "127.0.0.1", noting);
   Hello other = hello(0, 1, 2);
-  other.version = 4;
+  other.version = 5;
   other.build = {};
   std::memcpy(other.build.data(), "Trireme 9.9", 11);
   const Stranger stranger(cluster.tcp(1).address());
