@@ -186,7 +186,13 @@ class Engine final : public transport::Inbox {
   void shut_down();
   void tell(int peer, ControlKind kind, std::string text);
   void take_control(int peer, const transport::Envelope& envelope, const transport::Incoming& incoming);
+  bool needs(const Operation& operation, int peer) const;
+  void check_gone(const Operation& operation);
+  std::string why_gone(int peer) const;
+
+  // Those that do not come (questions.cpp).
   void ask_others(Operation& operation);
+  void take_question(int peer, const transport::Envelope& envelope, const std::string& text);
   bool compare(const Asked& asked);
   bool compare(const Early& early);
   void answer(const Asked& asked);
@@ -195,15 +201,13 @@ class Engine final : public transport::Inbox {
   void take_where(int peer, const std::string& text);
   static std::string packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void remember(const Operation& operation);
-  bool needs(const Operation& operation, int peer) const;
-  void check_gone(const Operation& operation);
   std::vector<int> missing_in(const Operation& operation) const;
   std::string place_of(const Operation& operation) const;
   void look_at_other_hosts(const Operation& operation);
   std::string waiting_for(const Operation& operation) const;
   std::string what_others_do(const Operation& operation) const;
   std::string did_last(const Operation& operation, int peer) const;
-  std::string why_gone(int peer) const;
+
   Group* group_of(std::uint32_t context);  ///< with groups_mutex_ held
   static std::exception_ptr make_error(ErrorKind kind, const std::string& message);
 
