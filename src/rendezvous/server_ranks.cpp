@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 // Ranks that come and go without ever meeting the others begin no meetings beyond these.
 constexpr std::size_t kMostMeetings = 64;
 // What is known of a rank's end after this is of no use any more to those that wait.
-constexpr auto kNewsPatience = 300ms;
+constexpr auto kNewsPatience = 500ms;
 
 }  // namespace
 
