@@ -102,7 +102,8 @@ Message to_message(const Record& record) {
           call[0],
           call[1],
           record.begun.count(),
-          record.ended ? Message(record.ended->count()) : Message()};
+          record.ended ? Message(record.ended->count()) : Message(),
+          record.timed};
 }
 
 Record to_record(const Message& message) {
@@ -112,6 +113,7 @@ Record to_record(const Message& message) {
                 .sequence = message.at(2),
                 .call = Call::unpack(call),
                 .begun = to_time(message.at(5)),
+                .timed = message.at(7),
                 .ended = {}};
   if (!message.at(6).is_null()) record.ended = to_time(message.at(6));
   return record;

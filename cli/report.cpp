@@ -56,6 +56,7 @@ Json to_json(const Record& record, Nanoseconds seen) {
                {"call", record.call.describe()},       {"operations_so_far", record.number + 1},
                {"finished", record.ended.has_value()}, {"begun_s_before", Seconds(seen - record.begun).count()}};
   if (record.ended) json["ended_s_before"] = Seconds(seen - *record.ended).count();
+  if (!record.timed) json["timed"] = false;
   return json;
 }
 
@@ -152,7 +153,7 @@ bool ended_alike(const std::vector<RankReport>& ranks) {
 
 void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
   for (const Record& record : records) {
-    if (record.call.kind != CallKind::collective) continue;
+    if (record.call.kind != CallKind::collective || !record.timed) continue;
     auto& times = arrivals_[{record.context, record.sequence}].times;
     times[rank] = record.begun - offset;
     members_[record.context] = std::max(members_[record.context], times.size());

@@ -35,16 +35,19 @@ constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
 
 constexpr std::uint64_t kAtOnce = 1;
 
-constexpr std::uint64_t kMagic = 0x32647261'6f427254;  // "TrBoard2"
+/// Added to the time of an operation that has another's. Times themselves are even.
+constexpr std::uint64_t kShared = 1;
+
+constexpr std::uint64_t kMagic = 0x33647261'6f427254;  // "TrBoard3"
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // The processor's own counter where there is one: half the cost of the clock, which would show in small operations.
 std::uint64_t ticks() {
 #if defined(__x86_64__)
-  return __rdtsc();
+  return __rdtsc() & ~kShared;
 #else
-  return static_cast<std::uint64_t>(now().count());
+  return static_cast<std::uint64_t>(now().count()) & ~kShared;
 #endif
 }
 
@@ -84,12 +87,42 @@ struct alignas(64) Entry {
   Word stamp;  ///< the operation's number plus one; 0 while it is written
   Word which;  ///< context and sequence
   Word call[2];
-  Word begun;  ///< in ticks
+  Word begun;  ///< in ticks; with kShared, if that is the time of an earlier one
   Word ended;  ///< in nanoseconds; 0: it has not; kAtOnce: as soon as it had begun
+};
+
+// When operations begin. To read the clock takes longer than to write all the rest, which would show in operations that
+// take a microsecond. Where these follow one another at once, one of many is timed, the same on all ranks.
+class Pace {
+ public:
+  std::uint64_t read(std::uint64_t number) {
+    const std::uint64_t time = ticks();
+    quick_ = time - time_ < (number - number_) * kQuick ? std::min(quick_ + 1, kFew) : 0;
+    number_ = number;
+    return time_ = time;
+  }
+
+  std::uint64_t read_or_share(std::uint64_t number, std::uint32_t sequence) {
+    return quick_ == kFew && !is_timed(sequence) ? time_ | kShared : read(number);
+  }
+
+ private:
+  // Some three microseconds: of any longer, reading the clock takes less than a hundredth.
+  static constexpr std::uint64_t kQuick = 1 << 13;
+  // So many that come together are all timed.
+  static constexpr std::uint32_t kFew = 8;
+
+  // One of 128, and not always the same one of a loop in the program.
+  static bool is_timed(std::uint32_t sequence) { return sequence * 0x9e3779b9U >> 25 == 0; }
+
+  std::uint64_t number_ = 0;  // of the operation for which the clock was read last
+  std::uint64_t time_ = 0;
+  std::uint32_t quick_ = 0;  // how often in a row the operations since the last reading had followed at once
 };
 
 struct Board::Part {
   alignas(64) Word begun;  ///< operations so far
+  Pace pace;               ///< for the rank itself
   std::atomic<std::uint32_t> blamed_count;
   std::atomic<std::int32_t> blamed[kMostBlamed];
   std::atomic<std::uint32_t> is_signed;  ///< the rank itself writes there
@@ -179,8 +212,16 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   if (layout_->paused.load(std::memory_order_relaxed) != 0) return kUnrecorded;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
-  write(mine, number, std::uint64_t{context} << 32 | sequence, call, ticks(), 0);
+  write(mine, number, std::uint64_t{context} << 32 | sequence, call, mine.pace.read(number), 0);
   return number;
+}
+
+void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
+  if (layout_->paused.load(std::memory_order_relaxed) != 0) return;
+  Part& mine = part(rank);
+  const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
+  const std::uint64_t time = mine.pace.read_or_share(number, sequence);
+  write(mine, number, std::uint64_t{context} << 32 | sequence, call, time, kAtOnce);
 }
 
 // Who reads one of these sees that the stamp is gone: each is released after it.
@@ -197,14 +238,12 @@ void Board::write(Part& part, std::uint64_t number, std::uint64_t which, const s
   part.begun.store(number + 1, std::memory_order_release);
 }
 
-void Board::end(int rank, std::uint64_t number) { end(rank, number, roughly_now()); }
-
-void Board::end_at_once(int rank, std::uint64_t number) { end(rank, number, kAtOnce); }
-
-void Board::end(int rank, std::uint64_t number, std::uint64_t when) {
+void Board::end(int rank, std::uint64_t number) {
   if (number == kUnrecorded) return;
   Entry& entry = part(rank).entries[number % kRecords];
-  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) entry.ended.store(when, std::memory_order_relaxed);
+  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) {
+    entry.ended.store(roughly_now(), std::memory_order_relaxed);
+  }
 }
 
 std::vector<Record> Board::records(int rank, std::uint64_t first) const {
@@ -213,7 +252,7 @@ std::vector<Record> Board::records(int rank, std::uint64_t first) const {
   std::vector<Record> found;
   const double scale = nanoseconds_per_tick();
   const auto time_of = [&](std::uint64_t then) {
-    const double since = static_cast<double>(then - layout_->ticks) * scale;
+    const double since = static_cast<double>((then & ~kShared) - layout_->ticks) * scale;
     return Nanoseconds(layout_->nanoseconds + static_cast<std::int64_t>(since));
   };
   for (std::uint64_t number = std::max(first, count > kRecords ? count - kRecords : 0); number < count; ++number) {
@@ -231,6 +270,7 @@ std::vector<Record> Board::records(int rank, std::uint64_t first) const {
          .sequence = static_cast<std::uint32_t>(which),
          .call = Call::unpack(call),
          .begun = time_of(begun),
+         .timed = (begun & kShared) == 0,
          .ended = ended == 0 ? std::nullopt
                              : std::optional(std::max(time_of(begun), Nanoseconds(static_cast<std::int64_t>(ended))))});
   }
@@ -303,7 +343,8 @@ void Board::tell_last(int rank, const std::optional<Record>& last) {
     std::uint64_t call[2] = {};
     last->call.pack(call);
     const auto since = static_cast<double>(last->begun.count() - layout_->nanoseconds);
-    const auto begun = layout_->ticks + static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
+    const auto passed = static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
+    const std::uint64_t begun = ((layout_->ticks + passed) & ~kShared) | (last->timed ? 0 : kShared);
     const auto ended =
         static_cast<std::uint64_t>(last->ended ? std::max<std::int64_t>(last->ended->count(), kAtOnce) : 0);
     Entry& entry = theirs.entries[last->number % kRecords];

@@ -29,7 +29,9 @@ struct Record {
   std::uint32_t context = 0;
   std::uint32_t sequence = 0;
   Call call;
-  std::chrono::nanoseconds begun{0};              ///< on the steady clock of the host
+  std::chrono::nanoseconds begun{0};  ///< on the steady clock of the host
+  /// False: it was one of many that follow each other within microseconds, and has the time of an earlier one of them.
+  bool timed = true;
   std::optional<std::chrono::nanoseconds> ended;  ///< to a few milliseconds; none: it is under way
 
   /// "operation 12, allreduce of 1000 f32, sum by ring".
@@ -76,12 +78,12 @@ class Board {
   void sign(int rank);
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void end(int rank, std::uint64_t number);
-  /// The same, of one that took less than a millisecond: without a look at the clock.
-  void end_at_once(int rank, std::uint64_t number);
+  /// One that begins and ends now, and may do without a time of its own.
+  void pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   /// Whom it says that its operations can't go on for. Where it is more than kMostBlamed, it is nobody in particular.
   void blame(int rank, std::span<const int> blamed);
 
-  /// Whether begin() writes anything, on all ranks: for measuring what it costs.
+  /// Whether begin() and pass() write anything, on all ranks: for measuring what it costs.
   void set_recording(bool recording);
 
   // For all.
@@ -111,7 +113,6 @@ class Board {
   Part& part(int rank) const;
   static void write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
                     std::uint64_t begun, std::uint64_t ended);
-  void end(int rank, std::uint64_t number, std::uint64_t when);
   double nanoseconds_per_tick() const;
 
   int ranks_ = 0;

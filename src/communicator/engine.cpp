@@ -307,7 +307,10 @@ void Engine::drive_on(const Operation* until) {
       // Nobody waits for this thread, but the program may well have work for its core.
       sleep();
     } else if (++idle_steps % steps_per_look == 0) {
-      if (idle_since == Clock::time_point{}) idle_since = Clock::now();
+      if (idle_since == Clock::time_point{}) {
+        idle_since = Clock::now();
+        start_clocks(idle_since);
+      }
       idle(idle_since);
     } else {
       pause();
@@ -351,6 +354,7 @@ Clock::time_point Engine::next_tick() const {
 void Engine::start_clocks(Clock::time_point now) {
   for (const auto& operation : active_) {
     if (operation->started != Clock::time_point{}) continue;
+    record(*operation);
     operation->started = now;
     operation->deadline = now + operation->patience;
     // Before its deadline, so that it is known then who is there.

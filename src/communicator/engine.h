@@ -158,7 +158,7 @@ class Engine final : public transport::Inbox {
   void launch(const std::shared_ptr<Operation>& operation);
   bool is_staged(const Operation& operation) const;
   bool is_short(const Operation& operation) const;
-  void record(Operation& operation);
+  void record(Operation& operation, bool over = false);
   void prepare(Operation& operation);
   void take_early(Operation& operation);
   void activate(Operation& operation, int slot_number, int segment);

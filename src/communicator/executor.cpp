@@ -70,19 +70,19 @@ bool Engine::is_short(const Operation& operation) const {
          operation.call.elements * bytes_of(operation.call.dtype) <= kShort;
 }
 
-// More than its messages say: which end of a message this is, and who is at the other.
-void Engine::record(Operation& operation) {
-  if (std::exchange(operation.recorded, true)) return;
-  const auto begin = [&](const std::uint64_t(&call)[2]) {
-    operation.record = parts_.board->begin(parts_.rank, operation.context, operation.sequence, call);
-  };
-  if (operation.call.kind == CallKind::collective) {
-    begin(operation.packed);
-  } else {
-    std::uint64_t call[2] = {};
-    operation.call.pack(call);
-    begin(call);
+// One for which a peer had slept may be what all have waited for: when that was must be known.
+void Engine::record(Operation& operation, bool over) {
+  Board& board = *parts_.board;
+  const auto& call = operation.call.kind == CallKind::collective ? operation.packed : operation.one_end;
+  const bool awaited = host_ && host_->take_woken();
+  if (!std::exchange(operation.recorded, true)) {
+    if (over && !awaited) {
+      board.pass(parts_.rank, operation.context, operation.sequence, call);
+      return;
+    }
+    operation.record = board.begin(parts_.rank, operation.context, operation.sequence, call);
   }
+  if (over) board.end(parts_.rank, operation.record);
 }
 
 void Engine::launch(const std::shared_ptr<Operation>& operation) {
@@ -104,8 +104,8 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   if (!failing_) remember(op);
   if (!failing_) take_early(op);
   if (!failing_) check_gone(op);
-  // Of a short one its messages go out before: others wait for those, and it has the time then.
-  if (failing_ || !is_short(op)) record(op);
+  // A short one that somebody waits for is recorded when it has to wait too, or when it is over.
+  if (failing_ || op.timed || !is_short(op)) record(op);
   if (failing_) return;
 
   const std::size_t bytes = bytes_of(op.call.dtype);
@@ -121,7 +121,6 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   }
   for (int slot = 0; slot < op.slots_used; ++slot) activate(op, slot, slot);
   run_ready();
-  if (!op.is_done()) record(op);
 }
 
 // Messages that came before the operation was begun. A rank may be far behind the others, and they in order: so there
@@ -479,12 +478,7 @@ void Engine::complete(Operation& operation) {
     }
   }
   if (operation.timed) operation.ended = Clock::now();
-  record(operation);
-  if (!operation.error) {
-    // One that nobody slept in, and whose caller waited all the time, took no longer than it takes to look.
-    const bool brief = is_short(operation) && !operation.timed && operation.started == Clock::time_point{};
-    brief ? parts_.board->end_at_once(parts_.rank, operation.record) : parts_.board->end(parts_.rank, operation.record);
-  }
+  record(operation, !operation.error);
   // The caller may use the operation again as soon as it is done, or end it.
   for (Ready& ready : ready_) {
     if (ready.operation == &operation) ready.operation = nullptr;

@@ -84,7 +84,8 @@ struct Early {
 
 struct Operation {
   Call call;
-  std::uint64_t packed[2] = {};  ///< what goes with its messages
+  std::uint64_t packed[2] = {};   ///< what goes with its messages
+  std::uint64_t one_end[2] = {};  ///< of a message also which end of it this is, and who is at the other
   Group* group = nullptr;
   const Plan* plan = nullptr;
   std::uint32_t context = 0;

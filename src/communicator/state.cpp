@@ -176,6 +176,7 @@ std::shared_ptr<Handle::State> Communicator::State::prepare_message(const Reques
   std::shared_ptr<Handle::State> operation = take_idle(ready);
   operation->call = request.call;
   request.call.shared().pack(operation->packed);
+  request.call.pack(operation->one_end);
   operation->group = this;
   operation->plan = &ready.plan;
   operation->context = context | kMessages;

@@ -19,7 +19,7 @@ void Bell::sleep(Clock::time_point until) {
   stay_awake();
 }
 
-void Bell::wake(int event) {
+bool Bell::wake(int event) {
   const std::uint32_t state = word_.exchange(kAwake);
   if (state == kAsleep) {
     ::syscall(SYS_futex, &word_, FUTEX_WAKE, 1, nullptr, nullptr, 0);
@@ -27,6 +27,7 @@ void Bell::wake(int event) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(event, &one, sizeof one);
   }
+  return state != kAwake;
 }
 
 }  // namespace trireme::transport

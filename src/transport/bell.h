@@ -27,17 +27,16 @@ class Bell {
   /// The same as prepare(), for one who will sleep on a descriptor: who rings writes to `event` of that rank.
   void prepare_for_event() { word_.store(kAsleepOnEvent); }
 
-  /// Wakes the sleeper, if there is one. `event`: the sleeper's eventfd, as this process knows it; -1: it has none.
-  void ring(int event) {
-    if (word_.load() != kAwake) wake(event);
-  }
+  /// Wakes the sleeper, if there is one, and says so. `event`: the sleeper's eventfd, as this process knows it; -1: it
+  /// has none.
+  bool ring(int event) { return word_.load() != kAwake && wake(event); }
 
  private:
   static constexpr std::uint32_t kAwake = 0;
   static constexpr std::uint32_t kAsleep = 1;
   static constexpr std::uint32_t kAsleepOnEvent = 2;
 
-  void wake(int event);
+  bool wake(int event);
 
   std::atomic<std::uint32_t> word_{kAwake};
 };

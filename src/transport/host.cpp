@@ -166,7 +166,7 @@ bool Host::send_control(Peer& peer, const Control& control) {
 
 void Host::publish(Peer& peer, const RecordInfo& info) {
   peer.writer.publish(info);
-  peer.bell->ring(peer.event);
+  woke_ |= peer.bell->ring(peer.event);
 }
 
 // True if anything went out.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace trireme::transport {
@@ -76,6 +77,9 @@ class Host final : public Transport {
     return visible_.holds(reinterpret_cast<std::uintptr_t>(data) - visible_.base, 1);
   }
 
+  /// Whether a peer slept until it was sent something, since this was asked last.
+  bool take_woken() { return std::exchange(woke_, false); }
+
   HostMemory& memory() { return *memory_; }
   bool reaches(int rank) const { return index_[rank] >= 0; }
   int peers() const { return static_cast<int>(peers_.size()); }
@@ -120,7 +124,7 @@ class Host final : public Transport {
   bool send_payload(Peer& peer, Outgoing& outgoing, std::size_t bytes);
   bool send_places(Peer& peer, const Outgoing& outgoing, std::size_t bytes, std::span<const Piece> pieces, Lent lent);
   bool send_control(Peer& peer, const Control& control);
-  static void publish(Peer& peer, const RecordInfo& info);
+  void publish(Peer& peer, const RecordInfo& info);
   bool flush(Peer& peer);
   bool lendable(std::span<const Piece> pieces) const;
   bool take_in(Peer& peer);
@@ -144,6 +148,7 @@ class Host final : public Transport {
   int staged_offers_ = 0;
   std::vector<Piece> staged_;  ///< of the message that is being sent
   std::size_t owed_ = 0;       ///< controls that found no room
+  bool woke_ = false;
   bool closed_ = false;
   std::vector<std::unique_ptr<Held>> all_held_;
   std::vector<Held*> free_held_;

@@ -148,7 +148,7 @@ TEST(Report, DoesNotSayWhereLostRanksWere) {
 TEST(Report, AsJsonHasWhatEachRankDidLast) {
   std::vector<RankReport> ranks = all_of(2);
   for (std::uint32_t i = 0; i < 3; ++i)
-    ranks[1].recent.push_back({.number = i, .context = 1, .sequence = i, .call = {}, .ended = {}});
+    ranks[1].recent.push_back({.number = i, .context = 1, .sequence = i, .call = {}, .timed = i != 1, .ended = {}});
   ranks[1].host = "b";
   const auto json = nlohmann::json::parse(report_as_json({.host = "a"}, ranks, {}));
   EXPECT_FALSE(json.contains("failed_at"));
@@ -158,6 +158,29 @@ TEST(Report, AsJsonHasWhatEachRankDidLast) {
   ASSERT_EQ(json["ranks"][1]["recent"].size(), 3U);
   EXPECT_EQ(json["ranks"][1]["recent"][0]["operation"], 0);
   EXPECT_EQ(json["ranks"][1]["last"]["operation"], 2);
+  EXPECT_EQ(json["ranks"][1]["recent"][1]["timed"], false);
+  EXPECT_FALSE(json["ranks"][1]["last"].contains("timed"));
+}
+
+// Of rank 1's, the second has another's time: by that, rank 0 would have come last to it.
+TEST(Report, CountsNobodyLastWhereNotAllAreTimed) {
+  const auto record = [](std::uint32_t sequence, int milliseconds, bool timed) {
+    return Record{.number = sequence,
+                  .context = 1,
+                  .sequence = sequence,
+                  .call = {},
+                  .begun = std::chrono::milliseconds(milliseconds),
+                  .timed = timed,
+                  .ended = {}};
+  };
+  Stragglers stragglers;
+  stragglers.take(0, {record(1, 10, true), record(2, 30, true), record(3, 50, true)});
+  stragglers.take(1, {record(1, 15, true), record(2, 15, false), record(3, 57, true)});
+  stragglers.settle();
+  stragglers.settle();
+  EXPECT_EQ(stragglers.operations(), 2U);
+  EXPECT_FALSE(stragglers.ranks().contains(0));
+  EXPECT_EQ(stragglers.ranks().at(1).kept, std::chrono::milliseconds(12));
 }
 
 TEST(Report, OfManyRanksIsNotTooLong) {

@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <map>
+#include <optional>
 #include <thread>
 #include <unistd.h>
 
@@ -21,6 +24,12 @@ std::uint64_t begin(Board& board, int rank, std::uint32_t sequence) {
   std::uint64_t words[2] = {};
   call_of(sequence + 1000).pack(words);
   return board.begin(rank, 7, sequence, words);
+}
+
+void pass(Board& board, int rank, std::uint32_t sequence) {
+  std::uint64_t words[2] = {};
+  call_of(sequence + 1000).pack(words);
+  board.pass(rank, 7, sequence, words);
 }
 
 TEST(Board, KeepsTheLastOperationsOfEachRank) {
@@ -62,12 +71,12 @@ TEST(Board, AnOldOperationEndsNobodyElses) {
   for (const Record& record : board.records(0)) EXPECT_FALSE(record.ended) << record.sequence;
 }
 
-TEST(Board, WhatEndsAtOnceEndsWhenItHasBegun) {
+TEST(Board, WhatPassesEndsWhenItHasBegun) {
   Board board(1);
-  const std::uint64_t number = begin(board, 0, 0);
-  EXPECT_FALSE(board.last(0)->ended);
-  board.end_at_once(0, number);
+  pass(board, 0, 5);
   const Record record = *board.last(0);
+  EXPECT_EQ(record.sequence, 5U);
+  EXPECT_EQ(record.call.elements, 1005U);
   EXPECT_EQ(record.ended, record.begun);
 }
 
@@ -75,11 +84,65 @@ TEST(Board, CanBeSwitchedOff) {
   Board board(1);
   board.set_recording(false);
   board.end(0, begin(board, 0, 0));
-  board.end_at_once(0, begin(board, 0, 1));
+  pass(board, 0, 1);
   EXPECT_TRUE(board.records(0).empty());
   board.set_recording(true);
   board.end(0, begin(board, 0, 2));
-  EXPECT_EQ(board.records(0).size(), 1U);
+  pass(board, 0, 3);
+  EXPECT_EQ(board.records(0).size(), 2U);
+}
+
+// Also after a stream of those that do, as soon as one of them is timed again.
+TEST(Board, WhatDoesNotComeAtOnceIsTimed) {
+  Board board(1);
+  std::uint32_t sequence = 0;
+  for (; sequence < 1000; ++sequence) pass(board, 0, sequence);
+  for (int i = 0; i < 1000; ++i, ++sequence) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    pass(board, 0, sequence);
+  }
+  const std::vector<Record> records = board.records(0, sequence - 700);
+  for (std::size_t i = 1; i < records.size(); ++i) {
+    EXPECT_TRUE(records[i].timed) << i;
+    EXPECT_GE(records[i].begun - records[i - 1].begun, std::chrono::microseconds(49)) << i;
+  }
+}
+
+// The stream is as quick as it gets, unless somebody else has the core: so there are many.
+TEST(Board, OfManyAtOnceSomeAreTimedTheSameOnAllRanks) {
+  Board board(2);
+  std::map<std::uint32_t, bool> timed[2];
+  for (std::uint32_t first = 0; first < 200 * Board::kRecords; first += Board::kRecords) {
+    for (int rank = 0; rank < 2; ++rank) {
+      for (std::uint32_t i = 0; i < Board::kRecords; ++i) pass(board, rank, first + i);
+      std::optional<Record> before;
+      for (const Record& record : board.records(rank)) {
+        timed[rank][record.sequence] = record.timed;
+        if (!record.timed && before) {
+          EXPECT_EQ(record.begun, before->begun) << record.sequence;
+        }
+        before = record;
+      }
+    }
+  }
+  int all = 0;
+  int none = 0;
+  for (const auto& [sequence, by_first] : timed[0]) {
+    const bool by_second = timed[1][sequence];
+    all += by_first && by_second ? 1 : 0;
+    none += !by_first && !by_second ? 1 : 0;
+  }
+  EXPECT_GE(all, static_cast<int>(timed[0].size()) / 200);
+  EXPECT_GE(none, static_cast<int>(timed[0].size()) / 2);
+}
+
+TEST(Board, WhatHasToWaitIsTimed) {
+  Board board(1);
+  for (std::uint32_t sequence = 0; sequence < 1000; ++sequence) {
+    pass(board, 0, 2 * sequence);
+    begin(board, 0, 2 * sequence + 1);
+    EXPECT_TRUE(board.last(0)->timed);
+  }
 }
 
 TEST(Board, TimesAreThoseOfTheClock) {
