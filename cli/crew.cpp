@@ -241,7 +241,7 @@ void Crew::look() {
 void Crew::look_at(Rank& rank) {
   Recorded recorded{
       .rank = rank.number, .recent = board_->recent(rank.number, kRecent), .blamed = board_->blamed(rank.number)};
-  if (report_) recorded.records = board_->records(rank.number, rank.recorded);
+  if (report_) recorded.records = board_->timed(rank.number, rank.recorded);
   if (!recorded.records.empty()) rank.recorded = recorded.records.back().number + 1;
   events_.recorded(recorded);
 }

@@ -51,7 +51,7 @@ inline constexpr std::size_t kRecent = 16;
 struct Recorded {
   int rank = 0;
   std::vector<Record> recent{};   ///< the last of all, up to kRecent, oldest first
-  std::vector<Record> records{};  ///< those that are new, if all are wanted
+  std::vector<Record> records{};  ///< those that are new and timed, if all are wanted
   std::vector<int> blamed{};      ///< whom it says that they can't go on for
   std::chrono::nanoseconds offset{0};
 };

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <string_view>
 
 namespace trireme::cli {
 namespace {
@@ -36,7 +37,10 @@ std::string describe_last(const RankReport& rank, bool one_communicator) {
   std::string what = rank.last()->describe();
   if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
   if (rank.lost) return fmt::format("{}, when it was last heard of", what);
-  if (rank.last()->ended) return fmt::format("{}, ended {} before", what, format(rank.seen - *rank.last()->ended));
+  if (rank.last()->ended) {
+    const std::string_view at_most = rank.last()->timed ? "" : "less than ";
+    return fmt::format("{}, ended {}{} before", what, at_most, format(rank.seen - *rank.last()->ended));
+  }
   if (rank.last()->begun > rank.seen) return fmt::format("in {}, begun since", what);
   return fmt::format("in {}, for {}", what, format(rank.seen - rank.last()->begun));
 }
@@ -153,7 +157,7 @@ bool ended_alike(const std::vector<RankReport>& ranks) {
 
 void Stragglers::take(int rank, const std::vector<Record>& records, Nanoseconds offset) {
   for (const Record& record : records) {
-    if (record.call.kind != CallKind::collective || !record.timed) continue;
+    if (record.call.kind != CallKind::collective) continue;
     auto& times = arrivals_[{record.context, record.sequence}].times;
     times[rank] = record.begun - offset;
     members_[record.context] = std::max(members_[record.context], times.size());

@@ -42,8 +42,8 @@ struct RunReport {
   std::string host = {};                  ///< this one
 };
 
-/// Who came last to the collectives, from records as they come. Those of a rank that come too late to be seen, or were
-/// not timed, do not count.
+/// Who came last to the collectives, from records as they come: those with a time of their own. Those of a rank that come
+/// too late to be seen do not count.
 class Stragglers {
  public:
   /// A rank's operations that were not taken before. `offset`: of its host's clock before the common one.

@@ -1,5 +1,6 @@
 #include "communicator/board.h"
 
+#include "communicator/pace.h"
 #include "trireme/error.h"
 
 #include <fmt/format.h>
@@ -20,9 +21,6 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
 
 namespace trireme {
 namespace {
@@ -33,23 +31,17 @@ using Word = std::atomic<std::uint64_t>;
 /// What begin() returns where it wrote nothing.
 constexpr std::uint64_t kUnrecorded = ~std::uint64_t{0};
 
-constexpr std::uint64_t kAtOnce = 1;
+/// One more than are kept: the one that is being written.
+constexpr std::uint64_t kEntries = Board::kRecords + 1;
 
-/// Added to the time of an operation that has another's. Times themselves are even.
+/// In the last bits of the time of an operation: it has another's; it ended as soon as it had begun.
 constexpr std::uint64_t kShared = 1;
+constexpr std::uint64_t kAtOnce = 2;
+constexpr std::uint64_t kTime = ~(kShared | kAtOnce);
 
 constexpr std::uint64_t kMagic = 0x33647261'6f427254;  // "TrBoard3"
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-
-// The processor's own counter where there is one: half the cost of the clock, which would show in small operations.
-std::uint64_t ticks() {
-#if defined(__x86_64__)
-  return __rdtsc() & ~kShared;
-#else
-  return static_cast<std::uint64_t>(now().count()) & ~kShared;
-#endif
-}
 
 // When an operation ended matters to a few milliseconds only: the clock of the last tick costs a third of any other.
 std::uint64_t roughly_now() {
@@ -57,6 +49,8 @@ std::uint64_t roughly_now() {
   ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return static_cast<std::uint64_t>((std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec)).count());
 }
+
+std::uint64_t join(std::uint32_t context, std::uint32_t sequence) { return std::uint64_t{context} << 32 | sequence; }
 
 static_assert(Word::is_always_lock_free, "a board is shared between processes");
 
@@ -81,55 +75,41 @@ void Record::shift(Nanoseconds offset) {
   if (ended) *ended += offset;
 }
 
-// A part is one rank's, and only it writes there but for the fate; of a rank of another host, only the board's maker.
-// Who reads a record while it is overwritten sees by its stamp that it was.
-struct alignas(64) Entry {
-  Word stamp;  ///< the operation's number plus one; 0 while it is written
-  Word which;  ///< context and sequence
+// An operation. Or one that ended at once, and those of the same call that followed at once in the same communicator.
+struct Entry {
+  Word number;  ///< of the first
+  Word which;   ///< its context and sequence
   Word call[2];
-  Word begun;  ///< in ticks; with kShared, if that is the time of an earlier one
-  Word ended;  ///< in nanoseconds; 0: it has not; kAtOnce: as soon as it had begun
+  Word begun;  ///< in ticks, with kShared and kAtOnce
+  Word ended;  ///< in nanoseconds; 0: it has not, or at once
 };
 
-// When operations begin. To read the clock takes longer than to write all the rest, which would show in operations that
-// take a microsecond. Where these follow one another at once, one of many is timed, the same on all ranks.
-class Pace {
- public:
-  std::uint64_t read(std::uint64_t number) {
-    const std::uint64_t time = ticks();
-    quick_ = time - time_ < (number - number_) * kQuick ? std::min(quick_ + 1, kFew) : 0;
-    number_ = number;
-    return time_ = time;
+// The operations that the last entry will stand for too.
+struct Stream {
+  std::uint64_t until = 0;  ///< they have numbers below
+  std::uint64_t which = 0;  ///< context and sequence, less the number
+  std::uint64_t call[2] = {};
+
+  bool takes(std::uint64_t number, std::uint64_t its_which, const std::uint64_t (&its_call)[2]) const {
+    return number < until && its_which - number == which && its_call[0] == call[0] && its_call[1] == call[1];
   }
-
-  std::uint64_t read_or_share(std::uint64_t number, std::uint32_t sequence) {
-    return quick_ == kFew && !is_timed(sequence) ? time_ | kShared : read(number);
-  }
-
- private:
-  // Some three microseconds: of any longer, reading the clock takes less than a hundredth.
-  static constexpr std::uint64_t kQuick = 1 << 13;
-  // So many that come together are all timed.
-  static constexpr std::uint32_t kFew = 8;
-
-  // One of 128, and not always the same one of a loop in the program.
-  static bool is_timed(std::uint32_t sequence) { return sequence * 0x9e3779b9U >> 25 == 0; }
-
-  std::uint64_t number_ = 0;  // of the operation for which the clock was read last
-  std::uint64_t time_ = 0;
-  std::uint32_t quick_ = 0;  // how often in a row the operations since the last reading had followed at once
 };
 
+// A part is one rank's, and only it writes there but for the fate; of a rank of another host, only the board's maker.
+// An entry is written while there are as many before it as `written` says. So who has read one that is overwritten
+// meanwhile sees that there are too many then.
 struct Board::Part {
   alignas(64) Word begun;  ///< operations so far
-  Pace pace;               ///< for the rank itself
+  Word written;            ///< entries so far
+  Stream stream;           ///< this and the next for the rank itself
+  Pace pace;
   std::atomic<std::uint32_t> blamed_count;
   std::atomic<std::int32_t> blamed[kMostBlamed];
   std::atomic<std::uint32_t> is_signed;  ///< the rank itself writes there
   std::atomic<std::int64_t> told;        ///< when the maker did last, by the steady clock; 0: it has not
   alignas(64) std::atomic<std::uint32_t> fate_bytes;
   char fate[124];
-  Entry entries[kRecords];
+  Entry entries[kEntries];
 };
 
 struct Board::Layout {
@@ -142,7 +122,7 @@ struct Board::Layout {
 };
 
 Board::Board(int ranks) : Board(ranks, ::memfd_create("trireme-board", MFD_CLOEXEC)) {
-  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks(), now().count(), -1, 0};
+  new (layout_) Layout{kMagic, static_cast<std::uint64_t>(ranks), ticks() & kTime, now().count(), -1, 0};
 }
 
 std::unique_ptr<Board> Board::with_bell(int ranks) {
@@ -212,76 +192,105 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   if (layout_->paused.load(std::memory_order_relaxed) != 0) return kUnrecorded;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
-  write(mine, number, std::uint64_t{context} << 32 | sequence, call, mine.pace.read(number), 0);
-  return number;
+  mine.stream.until = 0;
+  return write(mine, number, join(context, sequence), call, mine.pace.read(number) & kTime, 0);
 }
 
 void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
   if (layout_->paused.load(std::memory_order_relaxed) != 0) return;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
-  const std::uint64_t time = mine.pace.read_or_share(number, sequence);
-  write(mine, number, std::uint64_t{context} << 32 | sequence, call, time, kAtOnce);
+  const std::uint64_t which = join(context, sequence);
+  if (mine.stream.takes(number, which, call)) {
+    mine.begun.store(number + 1, std::memory_order_release);
+    return;
+  }
+  const bool timed = mine.pace.untimed(sequence) == 0;
+  const std::uint64_t time = timed ? mine.pace.read(number) : mine.pace.last();
+  write(mine, number, which, call, (time & kTime) | (timed ? 0 : kShared) | kAtOnce, 0);
+  mine.stream = {.until = number + 1 + mine.pace.untimed(sequence + 1), .which = which - number, .call = {call[0], call[1]}};
 }
 
-// Who reads one of these sees that the stamp is gone: each is released after it.
-void Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
-                  std::uint64_t begun, std::uint64_t ended) {
-  Entry& entry = part.entries[number % kRecords];
-  entry.stamp.store(0, std::memory_order_relaxed);
+// Each is released after what says how many were written before: who reads one of these knows that too.
+std::uint64_t Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
+                           std::uint64_t begun, std::uint64_t ended) {
+  const std::uint64_t place = part.written.load(std::memory_order_relaxed);
+  Entry& entry = part.entries[place % kEntries];
+  entry.number.store(number, std::memory_order_release);
   entry.which.store(which, std::memory_order_release);
   entry.call[0].store(call[0], std::memory_order_release);
   entry.call[1].store(call[1], std::memory_order_release);
   entry.begun.store(begun, std::memory_order_release);
   entry.ended.store(ended, std::memory_order_release);
-  entry.stamp.store(number + 1, std::memory_order_release);
+  part.written.store(place + 1, std::memory_order_release);
   part.begun.store(number + 1, std::memory_order_release);
+  return place;
 }
 
-void Board::end(int rank, std::uint64_t number) {
-  if (number == kUnrecorded) return;
-  Entry& entry = part(rank).entries[number % kRecords];
-  if (entry.stamp.load(std::memory_order_relaxed) == number + 1) {
-    entry.ended.store(roughly_now(), std::memory_order_relaxed);
-  }
+void Board::end(int rank, std::uint64_t place) {
+  if (place == kUnrecorded) return;
+  Part& mine = part(rank);
+  if (mine.written.load(std::memory_order_relaxed) - place > kRecords) return;
+  mine.entries[place % kEntries].ended.store(roughly_now(), std::memory_order_relaxed);
 }
 
-std::vector<Record> Board::records(int rank, std::uint64_t first) const {
+// Newest first, back to the one that has the operation of that number.
+std::vector<Board::Found> Board::find(int rank, std::uint64_t number) const {
   const Part& theirs = part(rank);
-  const std::uint64_t count = theirs.begun.load(std::memory_order_acquire);
-  std::vector<Record> found;
+  // The last entry stands for all until then that were begun when this was read, which is before entries are counted.
+  std::uint64_t until = theirs.begun.load(std::memory_order_acquire);
+  const std::uint64_t written = theirs.written.load(std::memory_order_acquire);
   const double scale = nanoseconds_per_tick();
-  const auto time_of = [&](std::uint64_t then) {
-    const double since = static_cast<double>((then & ~kShared) - layout_->ticks) * scale;
-    return Nanoseconds(layout_->nanoseconds + static_cast<std::int64_t>(since));
-  };
-  for (std::uint64_t number = std::max(first, count > kRecords ? count - kRecords : 0); number < count; ++number) {
-    const Entry& entry = theirs.entries[number % kRecords];
-    if (entry.stamp.load(std::memory_order_acquire) != number + 1) continue;
+  std::vector<Found> found;
+  for (std::uint64_t place = written; place > 0 && until > number; --place) {
+    const Entry& entry = theirs.entries[(place - 1) % kEntries];
+    const std::uint64_t first = entry.number.load(std::memory_order_acquire);
     const std::uint64_t which = entry.which.load(std::memory_order_acquire);
     const std::uint64_t call[2] = {entry.call[0].load(std::memory_order_acquire),
                                    entry.call[1].load(std::memory_order_acquire)};
     const std::uint64_t begun = entry.begun.load(std::memory_order_acquire);
-    const std::uint64_t ended = entry.ended.load(std::memory_order_acquire);
-    if (entry.stamp.load(std::memory_order_relaxed) != number + 1) continue;
-    found.push_back(
-        {.number = number,
-         .context = static_cast<std::uint32_t>(which >> 32),
-         .sequence = static_cast<std::uint32_t>(which),
-         .call = Call::unpack(call),
-         .begun = time_of(begun),
-         .timed = (begun & kShared) == 0,
-         .ended = ended == 0 ? std::nullopt
-                             : std::optional(std::max(time_of(begun), Nanoseconds(static_cast<std::int64_t>(ended))))});
+    const auto ended = static_cast<std::int64_t>(entry.ended.load(std::memory_order_acquire));
+    if (theirs.written.load(std::memory_order_relaxed) - (place - 1) > kRecords) break;
+    if (first >= until) continue;
+    const double since = static_cast<double>((begun & kTime) - layout_->ticks) * scale;
+    const Nanoseconds time(layout_->nanoseconds + static_cast<std::int64_t>(since));
+    const bool at_once = (begun & kAtOnce) != 0;
+    Record record = {.number = first,
+                     .context = static_cast<std::uint32_t>(which >> 32),
+                     .sequence = static_cast<std::uint32_t>(which),
+                     .call = Call::unpack(call),
+                     .begun = time,
+                     .timed = (begun & kShared) == 0,
+                     .ended = {}};
+    if (at_once || ended != 0) record.ended = at_once ? time : std::max(time, Nanoseconds(ended));
+    found.push_back({std::move(record), at_once ? until - first : 1});
+    until = first;
   }
   return found;
 }
 
 std::vector<Record> Board::recent(int rank, std::size_t most) const {
   const std::uint64_t count = part(rank).begun.load(std::memory_order_acquire);
-  std::vector<Record> found = records(rank, count < most ? 0 : count - most);
-  if (found.size() > most) found.erase(found.begin(), found.end() - static_cast<std::ptrdiff_t>(most));
-  return found;
+  std::vector<Record> recent;
+  for (const auto& [first, operations] : find(rank, count < most ? 0 : count - most)) {
+    for (std::uint64_t after = operations; after-- > 0 && recent.size() < most;) {
+      Record& record = recent.emplace_back(first);
+      record.number += after;
+      record.sequence += static_cast<std::uint32_t>(after);
+      record.timed = first.timed && after == 0;
+    }
+  }
+  std::reverse(recent.begin(), recent.end());
+  return recent;
+}
+
+std::vector<Record> Board::timed(int rank, std::uint64_t number) const {
+  std::vector<Record> timed;
+  for (auto& [first, operations] : find(rank, number)) {
+    if (first.timed && first.number >= number) timed.push_back(std::move(first));
+  }
+  std::reverse(timed.begin(), timed.end());
+  return timed;
 }
 
 std::optional<Record> Board::last(int rank) const {
@@ -344,14 +353,13 @@ void Board::tell_last(int rank, const std::optional<Record>& last) {
     last->call.pack(call);
     const auto since = static_cast<double>(last->begun.count() - layout_->nanoseconds);
     const auto passed = static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
-    const std::uint64_t begun = ((layout_->ticks + passed) & ~kShared) | (last->timed ? 0 : kShared);
-    const auto ended =
-        static_cast<std::uint64_t>(last->ended ? std::max<std::int64_t>(last->ended->count(), kAtOnce) : 0);
-    Entry& entry = theirs.entries[last->number % kRecords];
-    if (entry.stamp.load(std::memory_order_relaxed) == last->number + 1) {
-      entry.ended.store(ended, std::memory_order_release);  // Who reads it now finds it whole.
+    const std::uint64_t begun = ((layout_->ticks + passed) & kTime) | (last->timed ? 0 : kShared);
+    const auto ended = static_cast<std::uint64_t>(last->ended ? std::max<std::int64_t>(last->ended->count(), 1) : 0);
+    const std::uint64_t place = theirs.written.load(std::memory_order_relaxed);
+    if (place > 0 && theirs.begun.load(std::memory_order_relaxed) == last->number + 1) {
+      theirs.entries[(place - 1) % kEntries].ended.store(ended, std::memory_order_release);
     } else {
-      write(theirs, last->number, std::uint64_t{last->context} << 32 | last->sequence, call, begun, ended);
+      write(theirs, last->number, join(last->context, last->sequence), call, begun, ended);
     }
   }
   theirs.told.store(now().count(), std::memory_order_release);

@@ -43,8 +43,8 @@ struct Record {
 
 class Board {
  public:
-  /// The operations of a rank that are kept.
-  static constexpr std::size_t kRecords = 1024;
+  /// The operations of a rank that are kept. Of small ones that follow each other at once, more are.
+  static constexpr std::size_t kRecords = 1023;
   /// The ranks that one can hold to blame.
   static constexpr std::size_t kMostBlamed = 8;
 
@@ -87,10 +87,10 @@ class Board {
   void set_recording(bool recording);
 
   // For all.
-  /// The last operations of a rank, oldest first, from `first` on.
-  std::vector<Record> records(int rank, std::uint64_t first = 0) const;
-  /// So many of them at most.
+  /// The last operations of a rank, so many at most, oldest first.
   std::vector<Record> recent(int rank, std::size_t most) const;
+  /// Likewise those that have a time of their own, from that number on.
+  std::vector<Record> timed(int rank, std::uint64_t number) const;
   std::optional<Record> last(int rank) const;
   std::vector<int> blamed(int by) const;
 
@@ -109,10 +109,17 @@ class Board {
   struct Layout;
   struct Part;
 
+  /// An operation, and how many are known by it: those after it have later numbers, and no times.
+  struct Found {
+    Record first;
+    std::uint64_t operations;
+  };
+
   Board(int ranks, int descriptor);
   Part& part(int rank) const;
-  static void write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
-                    std::uint64_t begun, std::uint64_t ended);
+  std::vector<Found> find(int rank, std::uint64_t number) const;
+  static std::uint64_t write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
+                             std::uint64_t begun, std::uint64_t ended);
   double nanoseconds_per_tick() const;
 
   int ranks_ = 0;

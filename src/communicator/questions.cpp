@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 namespace trireme {
 namespace {
@@ -26,7 +27,8 @@ constexpr auto kLastAnswers = 2s;
 
 /// What a rank did last, as others are told. Clocks of hosts differ, so it is said how long ago that was.
 struct Where {
-  enum class State : std::uint32_t { begun_nothing, is_in, has_ended };
+  /// The last: as has_ended, but it is not known when since then.
+  enum class State : std::uint32_t { begun_nothing, is_in, has_ended, has_ended_since };
 
   std::int32_t rank = 0;
   State state = State::begun_nothing;
@@ -76,7 +78,9 @@ void Engine::say_where(int peer, int rank) {
   if (failing_ || !gone_[peer].empty()) return;
   Where where{.rank = rank};
   if (const auto last = parts_.board->last(rank)) {
-    where.state = last->ended ? Where::State::has_ended : Where::State::is_in;
+    where.state = !last->ended   ? Where::State::is_in
+                  : last->timed ? Where::State::has_ended
+                                : Where::State::has_ended_since;
     where.context = last->context;
     where.sequence = last->sequence;
     last->call.pack(where.call);
@@ -107,7 +111,7 @@ void Engine::take_where(int peer, const std::string& text) {
   Where where;
   if (text.size() == sizeof where) std::memcpy(&where, text.data(), sizeof where);
   if (text.size() != sizeof where || where.rank < 0 || where.rank >= parts_.ranks ||
-      where.state > Where::State::has_ended) {
+      where.state > Where::State::has_ended_since) {
     fail(ErrorKind::protocol, parts_.names[peer] + " sent an answer that makes no sense", {peer});
     return;
   }
@@ -120,8 +124,9 @@ void Engine::take_where(int peer, const std::string& text) {
                       .sequence = where.sequence,
                       .call = Call::unpack(where.call),
                       .begun = time_before(where.begun_ago),
+                      .timed = where.state != Where::State::has_ended_since,
                       .ended = {}};
-  if (where.state == Where::State::has_ended) heard.last->ended = time_before(where.ended_ago);
+  if (where.state != Where::State::is_in) heard.last->ended = time_before(where.ended_ago);
 }
 
 std::string Engine::packed(std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
@@ -294,7 +299,10 @@ std::string Engine::did_last(const Operation& operation, int peer) const {
   const auto seconds_since = [](std::chrono::nanoseconds time) {
     return std::chrono::duration<double>(now() - time).count();
   };
-  if (last->ended) return fmt::format("ended {} {:.1f} s ago", last->describe(), seconds_since(*last->ended));
+  if (last->ended) {
+    const std::string_view at_most = last->timed ? "" : "less than ";
+    return fmt::format("ended {} {}{:.1f} s ago", last->describe(), at_most, seconds_since(*last->ended));
+  }
   if (!on_board) return fmt::format("was last in {}", last->describe());  // and may have ended it since
   return fmt::format("is in {} since {:.1f} s", last->describe(), seconds_since(last->begun));
 }

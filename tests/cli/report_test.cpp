@@ -162,25 +162,17 @@ TEST(Report, AsJsonHasWhatEachRankDidLast) {
   EXPECT_FALSE(json["ranks"][1]["last"].contains("timed"));
 }
 
-// Of rank 1's, the second has another's time: by that, rank 0 would have come last to it.
-TEST(Report, CountsNobodyLastWhereNotAllAreTimed) {
-  const auto record = [](std::uint32_t sequence, int milliseconds, bool timed) {
-    return Record{.number = sequence,
-                  .context = 1,
-                  .sequence = sequence,
-                  .call = {},
-                  .begun = std::chrono::milliseconds(milliseconds),
-                  .timed = timed,
-                  .ended = {}};
-  };
-  Stragglers stragglers;
-  stragglers.take(0, {record(1, 10, true), record(2, 30, true), record(3, 50, true)});
-  stragglers.take(1, {record(1, 15, true), record(2, 15, false), record(3, 57, true)});
-  stragglers.settle();
-  stragglers.settle();
-  EXPECT_EQ(stragglers.operations(), 2U);
-  EXPECT_FALSE(stragglers.ranks().contains(0));
-  EXPECT_EQ(stragglers.ranks().at(1).kept, std::chrono::milliseconds(12));
+// Of one that was not timed it is only known when it was not over yet.
+TEST(Report, SaysNoMoreThanWasTimed) {
+  std::vector<RankReport> ranks = all_of(2);
+  for (RankReport& rank : ranks) {
+    rank.pid = 100 + rank.rank;
+    rank.seen = std::chrono::seconds(3);
+    rank.recent.push_back({.call = {}, .timed = rank.rank == 0, .ended = std::chrono::seconds(1)});
+  }
+  const std::string text = format_ranks(ranks);
+  EXPECT_NE(text.find(", ended 2 s before\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(", ended less than 2 s before\n"), std::string::npos) << text;
 }
 
 TEST(Report, OfManyRanksIsNotTooLong) {

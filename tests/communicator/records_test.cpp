@@ -29,7 +29,7 @@ TEST(Records, AreThereOfWhatWaitsAndOfWhatIsOver) {
     for (int i = 0; i < kCalls; ++i) world.allreduce(data);
     const auto until = Clock::now() + 20s;
     if (world.rank() == 0) {
-      const std::vector<Record> records = board.records(0);
+      const std::vector<Record> records = board.recent(0, Board::kRecords);
       ASSERT_EQ(records.size(), Board::kRecords);
       for (const Record& record : records) {
         EXPECT_EQ(record.call.elements, 10U) << record.describe();
