@@ -81,17 +81,21 @@ struct Entry {
   Word which;   ///< its context and sequence
   Word call[2];
   Word begun;  ///< in ticks, with kShared and kAtOnce
-  Word ended;  ///< in nanoseconds; 0: it has not, or at once
+  Word ended;  ///< in nanoseconds; 0: it has not; nothing, if at once
+
+  bool repeats(const std::uint64_t (&its_call)[2]) const {
+    return call[0].load(std::memory_order_relaxed) == its_call[0] &&
+           call[1].load(std::memory_order_relaxed) == its_call[1];
+  }
 };
 
-// The operations that the last entry will stand for too.
+// The operations of a communicator that need no time. If their call is that of the last entry, it stands for them too.
 struct Stream {
   std::uint64_t until = 0;  ///< they have numbers below
   std::uint64_t which = 0;  ///< context and sequence, less the number
-  std::uint64_t call[2] = {};
 
-  bool takes(std::uint64_t number, std::uint64_t its_which, const std::uint64_t (&its_call)[2]) const {
-    return number < until && its_which - number == which && its_call[0] == call[0] && its_call[1] == call[1];
+  bool takes(std::uint64_t number, std::uint64_t its_which) const {
+    return number < until && its_which - number == which;
   }
 };
 
@@ -110,6 +114,9 @@ struct Board::Part {
   alignas(64) std::atomic<std::uint32_t> fate_bytes;
   char fate[124];
   Entry entries[kEntries];
+
+  Entry& next() { return entries[written.load(std::memory_order_relaxed) % kEntries]; }
+  const Entry& last() const { return entries[(written.load(std::memory_order_relaxed) - 1) % kEntries]; }
 };
 
 struct Board::Layout {
@@ -193,7 +200,8 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
   mine.stream.until = 0;
-  return write(mine, number, join(context, sequence), call, mine.pace.read(number) & kTime, 0);
+  mine.next().ended.store(0, std::memory_order_release);
+  return write(mine, number, join(context, sequence), call, mine.pace.read(number) & kTime);
 }
 
 void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
@@ -201,27 +209,28 @@ void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const 
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
   const std::uint64_t which = join(context, sequence);
-  if (mine.stream.takes(number, which, call)) {
+  std::uint64_t begun = (mine.pace.last() & kTime) | kShared;
+  if (!mine.stream.takes(number, which)) {
+    if (mine.pace.untimed(sequence) == 0) begun = mine.pace.read(number) & kTime;
+    mine.stream.until = number + 1 + mine.pace.untimed(sequence + 1);
+    mine.stream.which = which - number;
+  } else if (mine.last().repeats(call)) {
     mine.begun.store(number + 1, std::memory_order_release);
     return;
   }
-  const bool timed = mine.pace.untimed(sequence) == 0;
-  const std::uint64_t time = timed ? mine.pace.read(number) : mine.pace.last();
-  write(mine, number, which, call, (time & kTime) | (timed ? 0 : kShared) | kAtOnce, 0);
-  mine.stream = {.until = number + 1 + mine.pace.untimed(sequence + 1), .which = which - number, .call = {call[0], call[1]}};
+  write(mine, number, which, call, begun | kAtOnce);
 }
 
 // Each is released after what says how many were written before: who reads one of these knows that too.
 std::uint64_t Board::write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
-                           std::uint64_t begun, std::uint64_t ended) {
-  const std::uint64_t place = part.written.load(std::memory_order_relaxed);
-  Entry& entry = part.entries[place % kEntries];
+                           std::uint64_t begun) {
+  Entry& entry = part.next();
   entry.number.store(number, std::memory_order_release);
   entry.which.store(which, std::memory_order_release);
   entry.call[0].store(call[0], std::memory_order_release);
   entry.call[1].store(call[1], std::memory_order_release);
   entry.begun.store(begun, std::memory_order_release);
-  entry.ended.store(ended, std::memory_order_release);
+  const std::uint64_t place = part.written.load(std::memory_order_relaxed);
   part.written.store(place + 1, std::memory_order_release);
   part.begun.store(number + 1, std::memory_order_release);
   return place;
@@ -359,7 +368,8 @@ void Board::tell_last(int rank, const std::optional<Record>& last) {
     if (place > 0 && theirs.begun.load(std::memory_order_relaxed) == last->number + 1) {
       theirs.entries[(place - 1) % kEntries].ended.store(ended, std::memory_order_release);
     } else {
-      write(theirs, last->number, join(last->context, last->sequence), call, begun, ended);
+      theirs.next().ended.store(ended, std::memory_order_release);
+      write(theirs, last->number, join(last->context, last->sequence), call, begun);
     }
   }
   theirs.told.store(now().count(), std::memory_order_release);

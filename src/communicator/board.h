@@ -76,8 +76,9 @@ class Board {
   // For the rank itself, from one thread at a time.
   /// It writes here from now on, and blames nobody.
   void sign(int rank);
+  /// What end() takes for it.
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
-  void end(int rank, std::uint64_t number);
+  void end(int rank, std::uint64_t place);
   /// One that begins and ends now, and may do without a time of its own.
   void pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   /// Whom it says that its operations can't go on for. Where it is more than kMostBlamed, it is nobody in particular.
@@ -119,7 +120,7 @@ class Board {
   Part& part(int rank) const;
   std::vector<Found> find(int rank, std::uint64_t number) const;
   static std::uint64_t write(Part& part, std::uint64_t number, std::uint64_t which, const std::uint64_t (&call)[2],
-                             std::uint64_t begun, std::uint64_t ended);
+                             std::uint64_t begun);
   double nanoseconds_per_tick() const;
 
   int ranks_ = 0;

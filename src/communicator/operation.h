@@ -108,7 +108,7 @@ struct Operation {
   std::vector<Early> early;
   std::vector<int> there;  ///< ranks of the world that said, when asked, that they have called it too
 
-  std::uint64_t record = 0;  ///< its number on the board
+  std::uint64_t record = 0;  ///< its place on the board
   bool recorded = false;
   bool timed = false;  ///< somebody may ask when it ended
   Clock::time_point ended;

@@ -78,7 +78,7 @@ void Engine::say_where(int peer, int rank) {
   if (failing_ || !gone_[peer].empty()) return;
   Where where{.rank = rank};
   if (const auto last = parts_.board->last(rank)) {
-    where.state = !last->ended   ? Where::State::is_in
+    where.state = !last->ended  ? Where::State::is_in
                   : last->timed ? Where::State::has_ended
                                 : Where::State::has_ended_since;
     where.context = last->context;
