@@ -38,7 +38,8 @@ std::string describe_last(const RankReport& rank, bool one_communicator) {
   if (!one_communicator) what += fmt::format(" (communicator {})", communicator_of(*rank.last()));
   if (rank.lost) return fmt::format("{}, when it was last heard of", what);
   if (rank.last()->ended) {
-    const std::string_view at_most = rank.last()->timed ? "" : "less than ";
+    const bool exact = rank.last()->timed || *rank.last()->ended >= rank.seen;
+    const std::string_view at_most = exact ? "" : "less than ";
     return fmt::format("{}, ended {}{} before", what, at_most, format(rank.seen - *rank.last()->ended));
   }
   if (rank.last()->begun > rank.seen) return fmt::format("in {}, begun since", what);
@@ -246,8 +247,9 @@ std::string format_stragglers(const Stragglers& stragglers) {
   std::vector<std::pair<int, Stragglers::Rank>> order(stragglers.ranks().begin(), stragglers.ranks().end());
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.second.kept > b.second.kept; });
   constexpr std::size_t kMost = 8;
-  std::string text = fmt::format("who came last to {} collectives, and how much later than the one before:\n",
-                                 stragglers.operations());
+  std::string text =
+      fmt::format("who came last to {} collectives that were looked at, and how much later than the last but one:\n",
+                  stragglers.operations());
   for (const auto& [rank, one] :
        std::vector(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(std::min(kMost, order.size())))) {
     text += fmt::format("  rank {:<5} {:>5.1f} % of them, {} each, {} at most, {} in all\n", rank,

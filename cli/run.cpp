@@ -189,6 +189,10 @@ int run_program(const Options& options) {
   launch_options.grace = value_of("--grace", [&] { return parse_time(options.grace); });
   if (!options.timeout.empty()) {
     launch_options.timeout = value_of("--timeout", [&] { return parse_time(options.timeout); });
+    if (launch_options.timeout == Seconds(0)) {
+      throw UsageError(
+          fmt::format("run: --timeout {}: no run ends in no time; leave it out to wait for ever", options.timeout));
+    }
   }
   launch_options.report = options.report;
   launch_options.report_file = options.report_file;
@@ -209,7 +213,7 @@ void add_run(CLI::App& app, Action& run) {
       "Signals\n"
       "are passed on to all ranks.\n"
       "\n"
-      "When a rank fails, the others have a second for their last words and are ended, and a table says what each did\n"
+      "When a rank fails, the others have 1.5 s for their last words and are ended, and a table says what each did\n"
       "last; the same is in a file, as JSON. The exit status is that of the first to fail (128 + signal for one that "
       "was\n"
       "killed), 124 after --timeout, 126 or 127 for a program that can't be started, 2 for wrong use.\n"

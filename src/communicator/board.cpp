@@ -11,7 +11,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <new>
@@ -42,13 +41,6 @@ constexpr std::uint64_t kTime = ~(kShared | kAtOnce);
 constexpr std::uint64_t kMagic = 0x33647261'6f427254;  // "TrBoard3"
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
-
-// When an operation ended matters to a few milliseconds only: the clock of the last tick costs a third of any other.
-std::uint64_t roughly_now() {
-  timespec time{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-  return static_cast<std::uint64_t>((std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec)).count());
-}
 
 std::uint64_t join(std::uint32_t context, std::uint32_t sequence) { return std::uint64_t{context} << 32 | sequence; }
 
@@ -81,7 +73,7 @@ struct Entry {
   Word which;   ///< its context and sequence
   Word call[2];
   Word begun;  ///< in ticks, with kShared and kAtOnce
-  Word ended;  ///< in nanoseconds; 0: it has not; nothing, if at once
+  Word ended;  ///< in ticks; 0: it has not; nothing, if at once
 
   bool repeats(const std::uint64_t (&its_call)[2]) const {
     return call[0].load(std::memory_order_relaxed) == its_call[0] &&
@@ -204,14 +196,15 @@ std::uint64_t Board::begin(int rank, std::uint32_t context, std::uint32_t sequen
   return write(mine, number, join(context, sequence), call, mine.pace.read(number) & kTime);
 }
 
-void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]) {
+void Board::pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2],
+                 Timing timing) {
   if (layout_->paused.load(std::memory_order_relaxed) != 0) return;
   Part& mine = part(rank);
   const std::uint64_t number = mine.begun.load(std::memory_order_relaxed);
   const std::uint64_t which = join(context, sequence);
   std::uint64_t begun = (mine.pace.last() & kTime) | kShared;
-  if (!mine.stream.takes(number, which)) {
-    if (mine.pace.untimed(sequence) == 0) begun = mine.pace.read(number) & kTime;
+  if (timing == Timing::own || !mine.stream.takes(number, which)) {
+    if (timing == Timing::own || mine.pace.untimed(sequence) == 0) begun = mine.pace.read(number) & kTime;
     mine.stream.until = number + 1 + mine.pace.untimed(sequence + 1);
     mine.stream.which = which - number;
   } else if (mine.last().repeats(call)) {
@@ -240,7 +233,7 @@ void Board::end(int rank, std::uint64_t place) {
   if (place == kUnrecorded) return;
   Part& mine = part(rank);
   if (mine.written.load(std::memory_order_relaxed) - place > kRecords) return;
-  mine.entries[place % kEntries].ended.store(roughly_now(), std::memory_order_relaxed);
+  mine.entries[place % kEntries].ended.store(ticks(), std::memory_order_release);
 }
 
 // Newest first, back to the one that has the operation of that number.
@@ -250,6 +243,10 @@ std::vector<Board::Found> Board::find(int rank, std::uint64_t number) const {
   std::uint64_t until = theirs.begun.load(std::memory_order_acquire);
   const std::uint64_t written = theirs.written.load(std::memory_order_acquire);
   const double scale = nanoseconds_per_tick();
+  const auto time_of = [&](std::uint64_t then) {
+    const double since = static_cast<double>(then - layout_->ticks) * scale;
+    return Nanoseconds(layout_->nanoseconds + static_cast<std::int64_t>(since));
+  };
   std::vector<Found> found;
   for (std::uint64_t place = written; place > 0 && until > number; --place) {
     const Entry& entry = theirs.entries[(place - 1) % kEntries];
@@ -258,20 +255,18 @@ std::vector<Board::Found> Board::find(int rank, std::uint64_t number) const {
     const std::uint64_t call[2] = {entry.call[0].load(std::memory_order_acquire),
                                    entry.call[1].load(std::memory_order_acquire)};
     const std::uint64_t begun = entry.begun.load(std::memory_order_acquire);
-    const auto ended = static_cast<std::int64_t>(entry.ended.load(std::memory_order_acquire));
+    const std::uint64_t ended = entry.ended.load(std::memory_order_acquire);
     if (theirs.written.load(std::memory_order_relaxed) - (place - 1) > kRecords) break;
     if (first >= until) continue;
-    const double since = static_cast<double>((begun & kTime) - layout_->ticks) * scale;
-    const Nanoseconds time(layout_->nanoseconds + static_cast<std::int64_t>(since));
     const bool at_once = (begun & kAtOnce) != 0;
     Record record = {.number = first,
                      .context = static_cast<std::uint32_t>(which >> 32),
                      .sequence = static_cast<std::uint32_t>(which),
                      .call = Call::unpack(call),
-                     .begun = time,
+                     .begun = time_of(begun & kTime),
                      .timed = (begun & kShared) == 0,
                      .ended = {}};
-    if (at_once || ended != 0) record.ended = at_once ? time : std::max(time, Nanoseconds(ended));
+    if (at_once || ended != 0) record.ended = at_once ? record.begun : time_of(ended);
     found.push_back({std::move(record), at_once ? until - first : 1});
     until = first;
   }
@@ -360,10 +355,13 @@ void Board::tell_last(int rank, const std::optional<Record>& last) {
   if (last) {
     std::uint64_t call[2] = {};
     last->call.pack(call);
-    const auto since = static_cast<double>(last->begun.count() - layout_->nanoseconds);
-    const auto passed = static_cast<std::uint64_t>(std::max(0.0, since / nanoseconds_per_tick()));
-    const std::uint64_t begun = ((layout_->ticks + passed) & kTime) | (last->timed ? 0 : kShared);
-    const auto ended = static_cast<std::uint64_t>(last->ended ? std::max<std::int64_t>(last->ended->count(), 1) : 0);
+    const double scale = nanoseconds_per_tick();
+    const auto ticks_at = [&](Nanoseconds time) {
+      const auto since = static_cast<double>(time.count() - layout_->nanoseconds);
+      return layout_->ticks + static_cast<std::uint64_t>(std::max(0.0, since / scale));
+    };
+    const std::uint64_t begun = (ticks_at(last->begun) & kTime) | (last->timed ? 0 : kShared);
+    const std::uint64_t ended = last->ended ? ticks_at(*last->ended) : 0;
     const std::uint64_t place = theirs.written.load(std::memory_order_relaxed);
     if (place > 0 && theirs.begun.load(std::memory_order_relaxed) == last->number + 1) {
       theirs.entries[(place - 1) % kEntries].ended.store(ended, std::memory_order_release);

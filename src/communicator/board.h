@@ -32,13 +32,18 @@ struct Record {
   std::chrono::nanoseconds begun{0};  ///< on the steady clock of the host
   /// False: it was one of many that follow each other within microseconds, and has the time of an earlier one of them.
   bool timed = true;
-  std::optional<std::chrono::nanoseconds> ended;  ///< to a few milliseconds; none: it is under way
+  std::optional<std::chrono::nanoseconds> ended;  ///< none: it is under way
 
   /// "operation 12, allreduce of 1000 f32, sum by ring".
   std::string describe() const;
 
   /// To a clock that is that much ahead.
   void shift(std::chrono::nanoseconds offset);
+};
+
+enum class Timing : std::uint8_t {
+  own,
+  shared,  ///< may have that of an operation shortly before
 };
 
 class Board {
@@ -79,8 +84,8 @@ class Board {
   /// What end() takes for it.
   std::uint64_t begin(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
   void end(int rank, std::uint64_t place);
-  /// One that begins and ends now, and may do without a time of its own.
-  void pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2]);
+  /// One that begins and ends now.
+  void pass(int rank, std::uint32_t context, std::uint32_t sequence, const std::uint64_t (&call)[2], Timing timing);
   /// Whom it says that its operations can't go on for. Where it is more than kMostBlamed, it is nobody in particular.
   void blame(int rank, std::span<const int> blamed);
 

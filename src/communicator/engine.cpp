@@ -142,7 +142,7 @@ void Engine::look_at_last() {
 }
 
 void Engine::run(const std::shared_ptr<Operation>& operation) {
-  operation->timed = false;
+  operation->asks_end = false;
   if (!take_seat()) {
     submit(operation);
     wait(*operation);
@@ -156,7 +156,7 @@ void Engine::run(const std::shared_ptr<Operation>& operation) {
 }
 
 void Engine::start(const std::shared_ptr<Operation>& operation) {
-  operation->timed = true;
+  operation->asks_end = true;
   if (!take_seat()) {
     submit(operation);
     return;

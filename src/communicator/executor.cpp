@@ -22,6 +22,21 @@ constexpr int kMostSlots = 64;
 /// still be in the cache when it comes back.
 constexpr int kMostSlotsStaged = 4;
 
+bool all_wait_for_all(Collective collective) {
+  switch (collective) {
+    case Collective::allreduce:
+    case Collective::reduce_scatter:
+    case Collective::allgather:
+    case Collective::all_to_all:
+    case Collective::barrier: return true;
+    case Collective::broadcast:
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::scatter: break;
+  }
+  return false;
+}
+
 /// Whether what was lent, if anything, is cut as this rank's blocks are. One piece to read may be all of them.
 bool is_lent_right(const Operation& operation, const Node& node, int segment, const Incoming& incoming) {
   if (incoming.lent.empty() || (incoming.lent.size() == 1 && !incoming.offered)) return true;
@@ -70,19 +85,21 @@ bool Engine::is_short(const Operation& operation) const {
          operation.call.elements * bytes_of(operation.call.dtype) <= kShort;
 }
 
-// One for which a peer had slept may be what all have waited for: when that was must be known.
+// When a rank came to an operation must be known if it may be what others have waited for: a peer slept until now. Or if
+// not all ranks wait for all others, so that one which is early may have no time of its own where one that is late has.
 void Engine::record(Operation& operation, bool over) {
   Board& board = *parts_.board;
-  const auto& call = operation.call.kind == CallKind::collective ? operation.packed : operation.one_end;
+  const bool collective = operation.call.kind == CallKind::collective;
+  const auto& call = collective ? operation.packed : operation.one_end;
   const bool awaited = host_ && host_->take_woken();
-  if (!std::exchange(operation.recorded, true)) {
-    if (over && !awaited) {
-      board.pass(parts_.rank, operation.context, operation.sequence, call);
-      return;
-    }
+  if (std::exchange(operation.recorded, true)) {
+    if (over) board.end(parts_.rank, operation.record);
+  } else if (over) {
+    const bool must = awaited || (collective && !all_wait_for_all(operation.call.collective));
+    board.pass(parts_.rank, operation.context, operation.sequence, call, must ? Timing::own : Timing::shared);
+  } else {
     operation.record = board.begin(parts_.rank, operation.context, operation.sequence, call);
   }
-  if (over) board.end(parts_.rank, operation.record);
 }
 
 void Engine::launch(const std::shared_ptr<Operation>& operation) {
@@ -105,7 +122,7 @@ void Engine::launch(const std::shared_ptr<Operation>& operation) {
   if (!failing_) take_early(op);
   if (!failing_) check_gone(op);
   // A short one that somebody waits for is recorded when it has to wait too, or when it is over.
-  if (failing_ || op.timed || !is_short(op)) record(op);
+  if (failing_ || op.asks_end || !is_short(op)) record(op);
   if (failing_) return;
 
   const std::size_t bytes = bytes_of(op.call.dtype);
@@ -477,7 +494,7 @@ void Engine::complete(Operation& operation) {
                     operation.divisor);
     }
   }
-  if (operation.timed) operation.ended = Clock::now();
+  if (operation.asks_end) operation.ended = Clock::now();
   record(operation, !operation.error);
   // The caller may use the operation again as soon as it is done, or end it.
   for (Ready& ready : ready_) {

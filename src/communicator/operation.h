@@ -110,7 +110,7 @@ struct Operation {
 
   std::uint64_t record = 0;  ///< its place on the board
   bool recorded = false;
-  bool timed = false;  ///< somebody may ask when it ended
+  bool asks_end = false;  ///< somebody may ask when it ended
   Clock::time_point ended;
   std::exception_ptr error;
   std::atomic<std::uint32_t> done{0};

@@ -336,6 +336,7 @@ TEST(RunRefuses, WrongUse) {
   refuses({"-n", "-3", "true"}, "-n -3");
   refuses({"-n", "1000000", "true"}, "-n 1000000");
   refuses({"-n", "two", "true"}, "two");
+  refuses({"-n", "2", "--timeout", "0s", "true"}, "--timeout 0s");
   refuses({"true"}, "--ranks");
   refuses({"-n", "2"}, "give a program");
   refuses({"-n", "2", "--pin", "true"}, "--pin");

@@ -90,5 +90,17 @@ TEST(Records, OfWhatWasAwaitedHaveTimes) {
   EXPECT_GT(timed, kPauses / 2);
 }
 
+// A leaf that is early is done at once, and nobody has waited for it.
+TEST(Records, OfCollectivesWithARootHaveTimes) {
+  Board board(2);
+  const Environment inherited("TRIREME_BOARD", std::to_string(board.descriptor()));
+  Cluster cluster(Way::shm, 2, 60s);
+  cluster.run([&](Communicator& world) {
+    std::vector<float> data(10, 1.0F);
+    for (int i = 0; i < 1000; ++i) world.reduce(data, 0);
+  });
+  for (const int rank : {0, 1}) EXPECT_EQ(board.timed(rank, 0).size(), 1000U);
+}
+
 }  // namespace
 }  // namespace trireme::test
