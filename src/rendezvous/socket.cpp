@@ -85,6 +85,7 @@ std::optional<HostAndPort> parse_host_and_port(std::string_view text) {
   } else if (host.find(':') != std::string_view::npos) {
     return std::nullopt;
   }
+  if (host.find_first_of("[]") != std::string_view::npos) return std::nullopt;
   std::uint16_t port = 0;
   const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
   if (host.empty() || error != std::errc{} || rest != digits.data() + digits.size() || port == 0) return std::nullopt;

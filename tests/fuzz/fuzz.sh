@@ -24,8 +24,10 @@ clang++ -x c++ -fsanitize=fuzzer,address - -o "$build/probe-$name" <<<"$probe" 2
   cmake --build "$build" --target "fuzz_$name" >"$build/build-$name.log" || { cat "$build/build-$name.log"; exit 1; }
 } 9>"$build/lock"
 
-# What is found is kept in the build's folder; only what people put there is in the repository.
+# What is found is kept in the build's folder; only what people put there is in the repository. By itself libFuzzer would
+# exit with 77 for what it finds wrong, which is what being skipped is.
 mkdir -p "$build/found/$name"
 "$build/tests/fuzz/fuzz_$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=64 \
-  -print_final_stats=1 -verbosity=0 -artifact_prefix="$build/$name-" "$build/found/$name" "$here/corpus/$name"
+  -error_exitcode=1 -print_final_stats=1 -verbosity=0 -artifact_prefix="$build/$name-" \
+  "$build/found/$name" "$here/corpus/$name"
 echo "fuzz_$name: nothing wrong in $seconds s"

@@ -1,6 +1,7 @@
 // Which of a machine's addresses is taken.
 #include "rendezvous/interfaces.h"
 
+#include "rendezvous/socket.h"
 #include "support/throws.h"
 
 #include <gtest/gtest.h>
@@ -58,6 +59,14 @@ TEST(Interfaces, OfThisMachineHaveLoopbackLast) {
   EXPECT_TRUE(is_loopback(all.back().number)) << all.back().number;
   EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
   EXPECT_FALSE(address_towards("no-such-host.invalid").has_value());
+}
+
+TEST(Addresses, HaveOnePairOfBracketsAtMost) {
+  EXPECT_EQ(parse_host_and_port("[::1]:30").value().host, "::1");
+  EXPECT_EQ(parse_host_and_port("node1:30").value().host, "node1");
+  for (const std::string wrong : {"[[]]:30", "[[::1]]:30", "[:30", "]:30", "[]:30", "[a:30", "a]:30", "::1:30"}) {
+    EXPECT_FALSE(parse_host_and_port(wrong).has_value()) << wrong;
+  }
 }
 
 TEST(Ports, AreARange) {
