@@ -232,13 +232,16 @@ Handle call(Communicator& world, std::uint8_t which, std::vector<float>& in, std
   }
 }
 
-// Rank 1 goes at last, and never was in the barrier: nobody can end it.
+// Rank 1 goes at last. What it says before may be what a barrier waits for, and it has only so much to say.
 void finish(Communicator& world) {
+  constexpr int kMost = 10'000;
   bool ended = false;
-  try {
-    world.barrier();
-  } catch (const Error& error) {
-    ended = *error.what() != '\0';
+  for (int barriers = 0; barriers < kMost && !ended; ++barriers) {
+    try {
+      world.barrier();
+    } catch (const Error& error) {
+      ended = *error.what() != '\0';
+    }
   }
   require(ended);
 }
